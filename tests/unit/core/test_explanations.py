@@ -1,17 +1,21 @@
 """A scheduler can say why a task is where it is."""
 
 from random import Random
+from unittest.mock import Mock
 
 import msgspec
+import pytest
 from tests.unit.core.builders import job, running
 
 from shoal.core.events import Booted, JobSubmitted, MessageReceived
 from shoal.core.membership.roster import Roster
+from shoal.core.scheduling import explanations
 from shoal.core.scheduling.scheduler import Scheduler
 from shoal.model.caches import marks_of
 from shoal.model.ids import NodeId, OwnerId, TaskId
 from shoal.model.job import Job, Work
 from shoal.model.resources import Capacity, GpuNeed, Profile
+from shoal.policy.explanation import explain
 from shoal.protocol.messages import Demand, Inventory, Load, Refusal
 from shoal.sim.node import trust
 
@@ -139,3 +143,39 @@ def test_only_a_group_that_waits_can_be_hopeless() -> None:
     assert [told[:2] for told in scheduler.hopeless(made)] == ["a:", "b:"]
     running(scheduler.book, "j.a.0", 1)
     assert [told[:2] for told in scheduler.hopeless(made)] == ["b:"]
+
+
+def test_jobs_that_ask_for_the_same_are_looked_at_once_until_a_worker_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = Mock(wraps=explain)
+    monkeypatch.setattr(explanations, "explain", looked)
+    scheduler = _scheduler()
+    small, large = Profile(cpu_milli=4_000), Profile(cpu_milli=8_000)
+
+    assert scheduler.hopeless(_needing(small, job())) == []
+    assert looked.call_count == 0, "what fits needs no explanation"
+    said = [scheduler.hopeless(_needing(large, job())) for _ in range(9)]
+    assert all(each == said[0] != [] for each in said)
+    assert looked.call_count == 1
+    grown = Inventory(
+        epoch=1,
+        seq=2,
+        capacity=Capacity(cpu_milli=8_000),
+        load=Load(),
+        drivers=("process",),
+    )
+    scheduler.handle(MessageReceived(W, grown), 0.0)
+    assert scheduler.hopeless(_needing(large, job())) == []
+
+
+def test_a_second_wish_that_some_worker_can_meet_is_hope_enough() -> None:
+    scheduler = _scheduler()
+    made = _needing(Profile(cpu_milli=8_000), job())
+    wishes = (Profile(cpu_milli=8_000), Profile(cpu_milli=2_000))
+    [group] = made.groups
+    tasks = tuple(replace(task, profiles=wishes) for task in group.tasks)
+
+    assert scheduler.hopeless(made) != []
+    made = replace(made, groups=(replace(group, tasks=tasks),))
+    assert scheduler.hopeless(made) == []

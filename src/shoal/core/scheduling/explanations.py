@@ -7,7 +7,7 @@ hold.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
@@ -34,10 +34,16 @@ if TYPE_CHECKING:
     from shoal.core.scheduling.refusal_cache import RefusalCache
     from shoal.core.scheduling.reservations import Reservations
     from shoal.model.job import Group, Job, Work
-
+    from shoal.policy.table.task_shapes import TaskShape
+    from shoal.policy.table.worker_table import WorkerTable
 
 GROUPS_TOLD_MAX: Final = 20
 HOLDERS_TOLD_MAX: Final = 20
+SAID_MAX: Final = 256
+"""Shapes of tasks that no worker could run whose explanations are kept."""
+
+FITS: Final = Explanation(fitting=0, rejected=(), summary=(), helps=())
+"""Of tasks that some worker could run when idle: nothing is said of them."""
 
 
 class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,20 +138,8 @@ def _with_holders(
 
 def placement_of(group: Group, job: Job, views: WorkerViews) -> Explanation:
     """Say what each worker lacks for the wish that comes nearest to be met."""
-    first = group.tasks[0]
-    found: list[Explanation] = []
-    for number in range(len(first.profiles)):
-        shape = shape_of(job, first, number)
-        found.append(
-            explain(
-                shape.profile,
-                views.table,
-                driver=shape.driver,
-                rtt_max_us=shape.rtt_max_us,
-                nodes=shape.nodes,
-            )
-        )
-    return max(found, key=lambda each: (each.fitting > 0, each.able > 0))
+    found = [_explained(shape, views.table) for shape in _shapes(group, job)]
+    return _nearest(found)
 
 
 def never(job: Job, views: WorkerViews) -> str:
@@ -156,35 +150,83 @@ def never(job: Job, views: WorkerViews) -> str:
     return placement_of(first, job, views).never or too_large(first, job, views)
 
 
-def hopeless(job: Job, book: JobBook, views: WorkerViews) -> list[str]:
-    """Say which groups of a job no known worker could run, why, and what would help."""
-    told: list[str] = []
-    for group in job.groups[:GROUPS_TOLD_MAX] if len(views) else ():
-        records = (book.tasks.get(task.id) for task in group.tasks)
-        if all(record is not None and record.live for record in records):
-            continue  # It runs.
-        placement = placement_of(group, job, views)
-        if why := placement.never or too_large(group, job, views):
-            name = f"{group.id.rpartition('.')[2]}: " if len(job.groups) > 1 else ""
-            fixes = [each for each in placement.helps if not each.startswith("wait")]
-            helps = f" Or: {'   |   '.join(fixes)}" if fixes else ""
-            stop = "" if why.endswith("?") else "."
-            told.append(
-                f"{name}{why}{stop} It waits until a node joins that can run it.{helps}"
-            )
-    return told
+@final
+class Prospects:
+    """Says of new jobs what can never be.
+
+    Most jobs fit some worker, and that is quickly found. The others often come many
+    at once and ask for the same: what was said of them holds until a worker changes.
+    """
+
+    def __init__(self, book: JobBook, views: WorkerViews) -> None:
+        self._book = book
+        self._views = views
+        self._said: dict[TaskShape, Explanation] = {}
+        self._said_at = 0  # the change of the table after which it was said
+
+    def hopeless(self, job: Job) -> list[str]:
+        """Say which groups no known worker could run, why, and what would help."""
+        told: list[str] = []
+        for group in job.groups[:GROUPS_TOLD_MAX] if len(self._views) else ():
+            records = (self._book.tasks.get(task.id) for task in group.tasks)
+            if all(record is not None and record.live for record in records):
+                continue  # It runs.
+            placement = self._placement_of(group, job)
+            if why := placement.never or too_large(group, job, self._views):
+                name = f"{group.id.rpartition('.')[2]}: " if len(job.groups) > 1 else ""
+                fixes = [e for e in placement.helps if not e.startswith("wait")]
+                helps = f" Or: {'   |   '.join(fixes)}" if fixes else ""
+                stop = "" if why.endswith("?") else "."
+                told.append(
+                    f"{name}{why}{stop} It waits until a node joins that can run it."
+                    f"{helps}"
+                )
+        return told
+
+    def _placement_of(self, group: Group, job: Job) -> Explanation:
+        table = self._views.table
+        if self._said_at != table.grid.now or len(self._said) >= SAID_MAX:
+            self._said.clear()
+            self._said_at = table.grid.now
+        found: list[Explanation] = []
+        for shape in _shapes(group, job):
+            said = self._said.get(shape)
+            if said is None:
+                need = table.need(shape)
+                if any(row and row.fits_idle(need) for row in table.grid.rows):
+                    return FITS
+                said = self._said[shape] = _explained(shape, table)
+            found.append(said)
+        return _nearest(found)
+
+
+def _shapes(group: Group, job: Job) -> list[TaskShape]:
+    """Return what the tasks of a group may ask for: one of their wishes."""
+    first = group.tasks[0]
+    return [shape_of(job, first, n).asked for n in range(len(first.profiles))]
+
+
+def _explained(shape: TaskShape, table: WorkerTable) -> Explanation:
+    return explain(
+        shape.profile,
+        table,
+        driver=shape.driver,
+        rtt_max_us=shape.rtt_max_us,
+        nodes=shape.nodes,
+    )
+
+
+def _nearest(found: list[Explanation]) -> Explanation:
+    return max(found, key=lambda each: (each.fitting > 0, each.able > 0))
 
 
 def too_large(group: Group, job: Job, views: WorkerViews) -> str:
     """Say that the shoal could not hold a gang even when idle, if so."""
     most, least = 0, group.gang_min
-    shapes = [
-        shape_of(job, group.tasks[0], n) for n in range(len(group.tasks[0].profiles))
-    ]
-    for shape in shapes if least > 1 else ():
+    for shape in _shapes(group, job) if least > 1 else ():
         slots = 0
         for node in views.table.nodes():
-            slots += views.table.slots_if_idle(node, shape.asked, least - slots)
+            slots += views.table.slots_if_idle(node, shape, least - slots)
             if slots >= least:
                 return ""
         most = max(most, slots)

@@ -88,9 +88,9 @@ from shoal.core.negotiation.negotiator import GangRound, Negotiator
 from shoal.core.proximity.events import SitesChanged
 from shoal.core.scheduling.children import Children
 from shoal.core.scheduling.explanations import (
+    Prospects,
     TaskExplanation,
     explain_task,
-    hopeless,
     never,
     too_large,
 )
@@ -253,6 +253,7 @@ class Scheduler:
         self._matcher = Matcher(
             book, queue, placer, choice, kept, holdings, negotiator, runner
         )
+        self._prospects = Prospects(book, self.views)
         self._migrations = Migrations(book, queue, placer, self._matcher, heap)
         self._lingering, self._chores = Deadlines[LeaseId](heap), Deadlines[str](heap)
         self._match_wanted, self._rests_until, self._take = False, NEVER, self._takers()
@@ -278,7 +279,7 @@ class Scheduler:
 
     def hopeless(self, job: Job) -> list[str]:
         """Say which groups of a job no known worker could run even when idle."""
-        return hopeless(job, self.book, self.views)
+        return self._prospects.hopeless(job)
 
     def never(self, job: Job) -> str:
         """Say why no known worker could run the first group of a job, if so."""
