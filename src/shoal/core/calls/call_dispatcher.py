@@ -240,7 +240,7 @@ class CallDispatcher:
     @property
     def lanes(self) -> int:
         """How many lanes take calls."""
-        return sum(not lane.leaving for lane in self._lanes.values())
+        return sum([not lane.leaving for lane in self._lanes.values()])
 
     @property
     def hired(self) -> int:
@@ -279,8 +279,10 @@ class CallDispatcher:
                 effects = []
             case _:
                 assert_never(event)
-        effects += self._fill(now)
-        effects += self._recall(now)
+        if self._queue or self._suspects:
+            effects += self._fill(now)
+        if self._out > 1 and not self._queue:
+            effects += self._recall(now)
         effects += self._dismiss(now)
         effects += self._hire(now)
         return effects + self._grant()
@@ -288,7 +290,7 @@ class CallDispatcher:
     def next_deadline(self) -> float | None:
         """When to deliver `CallDeadline`, if ever."""
         times = [self._hire_at] if self._wanted > 0 else []
-        some_idle = any(not lane.out for lane in self._lanes.values())
+        some_idle = self._out > 1 and any(not n.out for n in self._lanes.values())
         for lane in self._lanes.values():
             if lane.leaving:
                 continue
@@ -439,8 +441,6 @@ class CallDispatcher:
 
     def _fill(self, now: float) -> list[Effect]:
         """Give lanes what waits: suspects alone, the rest in even shares."""
-        if not (self._queue or self._suspects):
-            return []
         open_ = [lane for lane in self._lanes.values() if not lane.leaving]
         effects: list[Effect] = []
         if self._suspects:
@@ -484,9 +484,7 @@ class CallDispatcher:
 
     def _recall(self, now: float) -> list[Effect]:
         """Take calls back from lanes that are stuck, while others are idle."""
-        if self._queue or not any(
-            not lane.out and not lane.leaving for lane in self._lanes.values()
-        ):
+        if not any(not lane.out and not lane.leaving for lane in self._lanes.values()):
             return []
         effects: list[Effect] = []
         for lane in self._lanes.values():
@@ -514,7 +512,8 @@ class CallDispatcher:
     def _wanted(self) -> int:
         """How many lanes are missing."""
         load = self.unanswered + self._backlog
-        return min(self._lanes_max, load) - self.lanes - self._hired if load else 0
+        wanted = min(self._lanes_max, load) - self._hired
+        return wanted - self.lanes if wanted > 0 else 0
 
     def _hire(self, now: float) -> list[Effect]:
         count = self._wanted
@@ -525,8 +524,10 @@ class CallDispatcher:
 
     def _grant(self) -> list[Effect]:
         """Tell the client when it may send much more, or much less."""
-        windows = [lane.window for lane in self._lanes.values() if not lane.leaving]
-        credit = sum(window + max(1, window // 2) for window in windows)
+        credit = 0
+        for lane in self._lanes.values():
+            if not lane.leaving:
+                credit += lane.window + max(1, lane.window // 2)
         credit = max(CREDIT_LEAST, credit)
         if self._credit < credit or credit <= self._credit // 2:
             self._credit = credit

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
@@ -66,6 +66,8 @@ from shoal.protocol import call_items
 from shoal.protocol.call_batches import CallBatch, ResultBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.events import Effect, Event
     from shoal.core.membership.roster import Roster
@@ -136,36 +138,41 @@ class CallExchange:
         self._doubts: Deadlines[JobId] = Deadlines(heap)
         self._doubted: dict[JobId, LanesAccepted] = {}
         self._yields: Deadlines[str] = Deadlines(heap)
+        self._takers: dict[type, Callable[[Any, float], list[Effect]]] = {
+            **dict.fromkeys((LaneUp, LaneWrote, LaneSlowed, LaneDown), self._on_lane),
+            PoolTold: self._on_told,
+            **dict.fromkeys((PoolOpened, PoolSlowed, PoolClosed), self._on_pool),
+            **dict.fromkeys((LanesHired, LanesAccepted, LanesRefused), self._on_hire),
+            JournalSynced: self._on_synced,
+            PeerConnected: self._on_linked,
+            PeerLost: self._on_lost,
+            DeadlineReached: self._on_deadline,
+        }
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take in one fact; return what to do about it. Raising is a bug."""
-        match event:
-            case MessageReceived(message=ResultBatch() as results):
-                return self._on_results(event.peer, results, now)
-            case MessageReceived(message=CallBatch() as calls):
-                return self._on_calls(event.peer, calls, now)
-            case LaneUp() | LaneWrote() | LaneSlowed() | LaneDown():
-                return self._on_lane(event, now)
-            case PoolTold():
-                pool = self._pools.get(event.pool)
-                return [] if pool is None else pool.tell(event.told, now)
-            case PoolOpened() | PoolSlowed() | PoolClosed():
-                return self._on_pool(event, now)
-            case LanesHired() | LanesAccepted() | LanesRefused():
-                return self._on_hire(event, now)
-            case JournalSynced():
-                pools = list(self._pools.values())
-                return self._look(pools, now) + self._yield_room(pools, now)
-            case PeerConnected():
-                return self._on_linked(event.peer, now)
-            case PeerLost():
-                if self._pools:
-                    self._unlinked.set_earlier(event.peer, now + UNLINKED_S)
-            case DeadlineReached():
-                return self._on_deadline(now)
-            case _:
-                pass
+        # By type, as calls are many: to find a class in a row of cases costs more.
+        kind = type(event)
+        if kind is MessageReceived:
+            return self._on_message(event, now)  # type: ignore[arg-type]
+        take = self._takers.get(kind)
+        return [] if take is None else take(event, now)
+
+    def _on_message(self, event: MessageReceived, now: float) -> list[Effect]:
+        message = event.message
+        if type(message) is ResultBatch:
+            return self._on_results(event.peer, message, now)
+        if type(message) is CallBatch:
+            return self._on_calls(event.peer, message, now)
         return []
+
+    def _on_told(self, event: PoolTold, now: float) -> list[Effect]:
+        pool = self._pools.get(event.pool)
+        return [] if pool is None else pool.tell(event.told, now)
+
+    def _on_synced(self, _event: JournalSynced, now: float) -> list[Effect]:
+        pools = list(self._pools.values())
+        return self._look(pools, now) + self._yield_room(pools, now)
 
     def next_deadline(self) -> float | None:
         """When to deliver `DeadlineReached`, if ever."""
@@ -177,7 +184,7 @@ class CallExchange:
         self, event: LaneUp | LaneWrote | LaneSlowed | LaneDown, now: float
     ) -> list[Effect]:
         attempt = event.attempt
-        if isinstance(event, LaneUp):
+        if type(event) is LaneUp:
             make = partial(ResultBatch, task=event.task, attempt=attempt)
             self._ends[attempt] = LocalLane(ReliableStream(make))
             return []
@@ -350,8 +357,14 @@ class CallExchange:
 
     # Links and time.
 
-    def _on_linked(self, peer: NodeId, now: float) -> list[Effect]:
+    def _on_lost(self, event: PeerLost, now: float) -> list[Effect]:
+        if self._pools:
+            self._unlinked.set_earlier(event.peer, now + UNLINKED_S)
+        return []
+
+    def _on_linked(self, event: PeerConnected, now: float) -> list[Effect]:
         """Send again what may have been lost with the last link."""
+        peer = event.peer
         self._unlinked.drop(peer)
         effects: list[Effect] = []
         for attempt, end in list(self._ends.items()):
@@ -362,7 +375,7 @@ class CallExchange:
             effects += pool.hasten(peer, now)
         return effects
 
-    def _on_deadline(self, now: float) -> list[Effect]:
+    def _on_deadline(self, _event: DeadlineReached, now: float) -> list[Effect]:
         effects: list[Effect] = []
         for attempt in self._end_streams.pop_due(now):
             effects += self._pump_end(attempt, self._ends[attempt], now)
