@@ -14,8 +14,10 @@ limit, giving the numbers as the reason.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
+import itertools
 import os
 import tempfile
 from pathlib import Path
@@ -92,6 +94,17 @@ class _Running(msgspec.Struct):
     supervisor: SupervisorProcess | None = None
 
 
+class _SlotGroup(NamedTuple):
+    """The cgroups of a slot: their limits, how to enter them, and how to leave."""
+
+    limits: cgroup.CgroupLimits
+    doors: tuple[str, ...]
+    home: tuple[str, ...]
+
+
+_NO_GROUP: Final = _SlotGroup(cgroup.CgroupLimits(), (), ())
+
+
 class _Command(NamedTuple):
     """What a supervisor executes for an attempt, and where.
 
@@ -127,7 +140,7 @@ class ProcessDriver:
         self._cgroups: Cgroups | None = None
         self._internet: internet.Internet | str = "it was not looked for"
         self._names: dict[str, names.Names] = {}  # by what a task can reach
-        self._limited: dict[int, cgroup.CgroupLimits] = {}  # limits last set, by slot
+        self._limited: dict[int, _SlotGroup] = {}  # what was set last, by slot
         self._said: tuple[str, ...] = ()
         self._promises = Promises(confined="it is not open")
         self._supervisors: Supervisors | None = None
@@ -270,7 +283,8 @@ class ProcessDriver:
             if order.directory is not None:
                 await asyncio.to_thread(hand_over, order.directory, uid)
         killed_before = self._limit(used, order)
-        start = self._start(order, used, name, cpus)
+        group = self._limited.get(used.slot, _NO_GROUP)
+        start = self._start(order, used, name, cpus, group)
         calls_before = used.reports.counts["calls"]
         used.reports.begin(watcher.progressed, order.calls, order.open_api)
         try:
@@ -281,6 +295,8 @@ class ProcessDriver:
         is_left = end.as_new and used.reports.counts["calls"] == calls_before
         free = is_left and not order.task.work.outputs and self._sandbox is None
         used.spare = start.make if free else ""
+        if end.kind == "not-started":  # Perhaps its group is gone.
+            self._limited.pop(used.slot, None)
         groups = self._cgroups
         if end.code and groups and groups.out_of_memory(used.slot) > killed_before:
             limit = limits_of(order).memory_bytes >> 20
@@ -303,10 +319,15 @@ class ProcessDriver:
             await self._supervisors.put(used)
 
     def _start(
-        self, order: RunOrder, used: SupervisorProcess, name: str, cpus: tuple[int, ...]
+        self,
+        order: RunOrder,
+        used: SupervisorProcess,
+        name: str,
+        cpus: tuple[int, ...],
+        group: _SlotGroup,
     ) -> StartAttempt:
         """Return the order for a supervisor to run an attempt."""
-        box, groups = self._sandbox, self._cgroups
+        box = self._sandbox
         directory = str(order.directory or f"{name}.work")
         env = environment.variables(
             order,
@@ -328,7 +349,7 @@ class ProcessDriver:
             owner=self._owner_of(order, used),
             directory=command.directory,
             cpus=as_list(cpus),
-            memory_bytes=0 if groups else limits_of(order).memory_bytes,
+            memory_bytes=0 if group.doors else limits_of(order).memory_bytes,
             boxed=box is not None,
             scratch_bytes=scratch,
             processes_max=0 if box is None else box.processes_most,
@@ -341,8 +362,8 @@ class ProcessDriver:
             disk_bytes=most_disk,
             keep_bytes=kept,
             file_bytes=max(most_disk, scratch) if is_bound else 0,
-            doors=groups.doors(used.slot) if groups else (),
-            home=groups.home if groups else (),
+            doors=group.doors,
+            home=group.home,
             argv=command.argv,
             uplink=command.uplink,
             caches=[
@@ -423,9 +444,10 @@ class ProcessDriver:
         if self._cgroups is None:
             return 0
         limits = limits_of(order, self.settings.processes_max)
-        if self._limited.get(used.slot) != limits:  # Tasks often have the same limits.
+        group = self._limited.get(used.slot)
+        if group is None or group.limits != limits:  # Tasks often have the same.
             self._limited.pop(used.slot, None)
-            self._cgroups.doors(used.slot)
+            doors = self._cgroups.doors(used.slot)
             try:
                 self._cgroups.limit(used.slot, limits)
             except OSError as error:
@@ -435,7 +457,8 @@ class ProcessDriver:
                 most = f"{limits.memory_bytes >> 20} MiB"
                 why = f"what tasks before it left in memory is more than its {most}"
                 raise UsageError(why) from None
-            self._limited[used.slot] = limits
+            home = self._cgroups.home
+            self._limited[used.slot] = _SlotGroup(limits, doors, home)
         return self._cgroups.out_of_memory(used.slot)
 
     def _disk_of(self, order: RunOrder) -> tuple[int, int]:
@@ -498,6 +521,9 @@ def _unfit_text(order: RunOrder) -> str | None:
         "the address of a node": order.addresses,
         "the id of a device": devices,
     }
+    with contextlib.suppress(FrameError):
+        encoded("".join(itertools.chain.from_iterable(texts.values())))
+        return None  # All at once: to look at each costs a task's time.
     for what, found in texts.items():
         for text in found:
             try:

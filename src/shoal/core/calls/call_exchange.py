@@ -139,7 +139,8 @@ class CallExchange:
         self._doubted: dict[JobId, LanesAccepted] = {}
         self._yields: Deadlines[str] = Deadlines(heap)
         self._takers: dict[type, Callable[[Any, float], list[Effect]]] = {
-            **dict.fromkeys((LaneUp, LaneWrote, LaneSlowed, LaneDown), self._on_lane),
+            LaneUp: self._on_lane_up,
+            **dict.fromkeys((LaneWrote, LaneSlowed, LaneDown), self._on_lane),
             PoolTold: self._on_told,
             **dict.fromkeys((PoolOpened, PoolSlowed, PoolClosed), self._on_pool),
             **dict.fromkeys((LanesHired, LanesAccepted, LanesRefused), self._on_hire),
@@ -180,14 +181,15 @@ class CallExchange:
 
     # Interpreters that run here.
 
+    def _on_lane_up(self, event: LaneUp, _now: float) -> list[Effect]:
+        make = partial(ResultBatch, task=event.task, attempt=event.attempt)
+        self._ends[event.attempt] = LocalLane(ReliableStream(make))
+        return []
+
     def _on_lane(
-        self, event: LaneUp | LaneWrote | LaneSlowed | LaneDown, now: float
+        self, event: LaneWrote | LaneSlowed | LaneDown, now: float
     ) -> list[Effect]:
         attempt = event.attempt
-        if type(event) is LaneUp:
-            make = partial(ResultBatch, task=event.task, attempt=attempt)
-            self._ends[attempt] = LocalLane(ReliableStream(make))
-            return []
         end = self._ends.get(attempt)
         if end is None:
             return []

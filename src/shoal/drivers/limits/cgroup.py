@@ -15,9 +15,12 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CONTROLLERS: Final = ("cpu", "memory", "pids")
 PERIOD_US: Final = 100_000
@@ -28,6 +31,9 @@ SLOT: Final = "slot-"
 UNLIMITED_V1: Final = "-1"
 LIMITED_V1: Final = 1 << 62
 """Values of cgroup v1 from here on mean no limit."""
+
+COUNTS_BYTES: Final = 4_096
+"""More than a file of counts has."""
 
 
 class CgroupLimits(msgspec.Struct, frozen=True):
@@ -129,6 +135,7 @@ class SecondVersion:
     def __init__(self, base: Path, home: Path) -> None:
         self._base = base
         self._home = home
+        self._kills = KillCounts(lambda slot: base / f"{SLOT}{slot}" / "memory.events")
 
     @classmethod
     def open(cls, parent: Path, name: str, home: Path | None) -> SecondVersion | str:
@@ -179,10 +186,11 @@ class SecondVersion:
 
     def out_of_memory(self, slot: int) -> int:
         """Return how many processes of a slot were killed for lack of memory."""
-        return _count(self._base / f"{SLOT}{slot}" / "memory.events", "oom_kill")
+        return self._kills.of(slot)
 
     def close(self) -> None:
         """Remove all empty groups; in a delegated group, the node's own stays."""
+        self._kills.close()
         _clear(self._base)
         _remove(self._base)
 
@@ -232,6 +240,9 @@ class FirstVersion:
     ) -> None:
         self._homes = homes
         self._bases = {each: parents[each] / name for each in CONTROLLERS}
+        self._kills = KillCounts(
+            lambda slot: self._group("memory", slot) / "memory.oom_control"
+        )
 
     @classmethod
     def open(
@@ -285,10 +296,11 @@ class FirstVersion:
 
     def out_of_memory(self, slot: int) -> int:
         """Return how many processes of a slot were killed for lack of memory."""
-        return _count(self._group("memory", slot) / "memory.oom_control", "oom_kill")
+        return self._kills.of(slot)
 
     def close(self) -> None:
         """Remove all groups, which must be empty."""
+        self._kills.close()
         for base in self._bases.values():
             _clear(base)
             _remove(base)
@@ -311,13 +323,41 @@ def _remove(group: Path) -> None:
         group.rmdir()
 
 
-def _count(path: Path, name: str) -> int:
-    try:
-        words = _read(path).split()
-    except OSError:
-        return 0
-    counts = dict(zip(words[::2], words[1::2], strict=False))
-    return int(counts.get(name, "0"))
+@final
+class KillCounts:
+    """How many processes of each slot were killed for lack of memory.
+
+    It is asked before every task, and to open such a file costs more than to read it:
+    the files stay open.
+    """
+
+    def __init__(self, path_of: Callable[[int], Path]) -> None:
+        self._path_of = path_of
+        self._files: dict[int, int] = {}
+
+    def of(self, slot: int) -> int:
+        """Return the count of a slot; 0 if it has no group."""
+        try:
+            file = self._files.get(slot)
+            if file is None:
+                flags = os.O_RDONLY | os.O_CLOEXEC
+                file = self._files[slot] = os.open(self._path_of(slot), flags)
+            words = os.pread(file, COUNTS_BYTES, 0).split()
+        except OSError:  # The group is gone: another may come in its place.
+            self._forget(slot)
+            return 0
+        counts = dict(zip(words[::2], words[1::2], strict=False))
+        return int(counts.get(b"oom_kill", b"0"))
+
+    def close(self) -> None:
+        """Close the files."""
+        for slot in list(self._files):
+            self._forget(slot)
+
+    def _forget(self, slot: int) -> None:
+        file = self._files.pop(slot, None)
+        if file is not None:
+            os.close(file)
 
 
 def _read(path: Path) -> str:

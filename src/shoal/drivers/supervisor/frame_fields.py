@@ -49,10 +49,12 @@ class Packer:
 
     def texts(self, values: Iterable[str]) -> Packer:
         """Add a list of texts."""
-        found = list(values)
-        self._pieces.append(_LENGTH.pack(len(found)))
-        for value in found:
-            self.text(value)
+        self._pieces.append(packed_texts(values))
+        return self
+
+    def packed(self, data: bytes) -> Packer:
+        """Add a field that is packed already."""
+        self._pieces.append(data)
         return self
 
     def body(self) -> bytes:
@@ -105,12 +107,24 @@ class FrameFields:
         return found
 
 
+def packed_texts(values: Iterable[str]) -> bytes:
+    """Return a list of texts as it is in a body."""
+    pack = _LENGTH.pack
+    pieces = [b""]
+    for value in values:
+        data = encoded(value)
+        pieces += (pack(len(data)), data)
+    pieces[0] = pack(len(pieces) // 2)
+    return b"".join(pieces)
+
+
 def encoded(text: str) -> bytes:
     """Encode a text for the system; raise `FrameError` if the system cannot take it."""
+    if "\0" in text:
+        raise FrameError("a text contains a NUL byte")
+    if text.isascii():
+        return text.encode()  # As most are; it is four times as fast.
     try:
-        data = os.fsencode(text)
+        return os.fsencode(text)
     except UnicodeEncodeError:
         raise FrameError("a text holds half of a character") from None
-    if b"\0" in data:
-        raise FrameError("a text contains a NUL byte")
-    return data

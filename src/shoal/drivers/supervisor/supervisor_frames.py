@@ -9,10 +9,16 @@ Supervisors use this, so it may import only the standard library.
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shoal.drivers.supervisor.frame_fields import FrameError, FrameFields, Packer
+from shoal.drivers.supervisor.frame_fields import (
+    FrameError,
+    FrameFields,
+    Packer,
+    packed_texts,
+)
 from shoal.framing import LENGTH, FrameBuffer, FramingError, framed
 
 if TYPE_CHECKING:
@@ -68,6 +74,12 @@ class StartAttempt(NamedTuple):
     stdin: str = "none"  # or "pipe" or "terminal", which a visit can take
 
 
+SHARED: Final = frozenset({"shown", "room", "doors", "home", "uplink"})
+"""Fields that a node says again and again: they are packed once."""
+
+SHARED_MAX: Final = 256
+
+
 class AttemptEnded(NamedTuple):
     """How a run ended, as reported by its supervisor."""
 
@@ -100,15 +112,22 @@ def frames_of(
 def pack_start(start: StartAttempt) -> bytes:
     """Encode an order as a frame; raise `FrameError` if a text cannot be sent."""
     packer = Packer()
-    for name in StartAttempt._fields:
-        value: str | int | Sequence[str] = getattr(start, name)
+    values: tuple[str | int | Sequence[str], ...] = start
+    for name, value in zip(StartAttempt._fields, values, strict=True):
         if isinstance(value, str):
             packer.text(value)
         elif isinstance(value, int):
             packer.number(value)
+        elif name in SHARED:
+            packer.packed(_packed(tuple(value)))
         else:
             packer.texts(value)
     return frame(START, packer.body())
+
+
+@functools.lru_cache(SHARED_MAX)
+def _packed(values: tuple[str, ...]) -> bytes:
+    return packed_texts(values)
 
 
 def unpack_start(body: bytes) -> StartAttempt:
