@@ -12,10 +12,11 @@ from shoal.train import tensors
 from shoal.train.diloco import outer
 from shoal.train.diloco.averaging import Delta
 from shoal.train.diloco.compression import Array
-from shoal.train.diloco.events import RoundDeadline, StatusReceived
+from shoal.train.diloco.events import RoundDeadline, StatusReceived, WorkerLost
 from shoal.train.diloco.messages import (
     MESSAGE_BYTES_MAX,
     Contribution,
+    KeptState,
     Status,
     Update,
     encode,
@@ -29,6 +30,7 @@ from shoal.train.diloco.shares.messages import (
     Duties,
     Reduction,
     ShareOutcome,
+    ShareReport,
     ShareSource,
     ShareWeight,
     decode_for_worker,
@@ -150,6 +152,59 @@ def ordered(effects: list[coordinator.SharedEffect]) -> dict[str, Duties]:
     return {
         e.worker: e.duties for e in effects if isinstance(e, coordinator.DirectOwner)
     }
+
+
+def said(worker: str, seq: int, merged: int) -> StatusReceived:
+    kept = KeptState(merged, f"offered{merged}")
+    return StatusReceived(
+        Status(
+            worker=worker,
+            life=1,
+            seq=seq,
+            merged=merged,
+            initial="start",
+            loaded=merged > 0,
+            segment=merged,
+            offered=kept,
+        )
+    )
+
+
+def offers(worker: str, seq: int, syncs: int) -> coordinator.ReportReceived:
+    kept = KeptState(syncs, f"state{syncs}")
+    return coordinator.ReportReceived(
+        ShareReport(worker=worker, life=1, seq=seq, heard=(1, 1), offered=kept)
+    )
+
+
+def two_with_weights() -> coordinator.ShareCoordinator:
+    """Begin after one sync: a and b have the weights, and c has not."""
+    chosen = rules(fragments=2, quorum=2, workers=3, reduce="shared")
+    machine = coordinator.ShareCoordinator(Rounds(chosen, epoch=1), epoch=1)
+    for seq, (worker, merged) in enumerate([("b", 1), ("c", 0), ("a", 1)]):
+        machine.handle(said(worker, seq, merged), 0.0)
+    assert machine.rounds.closed == 1
+    return machine
+
+
+def test_whoever_offers_weights_of_a_sync_that_is_not_closed_is_passed_over() -> None:
+    machine = two_with_weights()
+
+    asked_next = ordered(machine.handle(offers("a", 4, 2), 0.0))
+    assert (asked_next["a"].offer, asked_next["b"].offer) == (None, 1)
+
+    effects = machine.handle(offers("b", 5, 1), 0.0)
+    assert coordinator.SaveState("b", KeptState(1, "state1")) in effects
+
+
+def test_nobody_waits_for_the_only_one_who_offers_what_cannot_be() -> None:
+    machine = two_with_weights()
+    machine.handle(WorkerLost("a"), 0.0)
+
+    machine.handle(offers("b", 4, 2), 0.0)  # This once went on for ever.
+    effects = machine.handle(offers("b", 5, 1), 0.0)
+
+    assert coordinator.SaveState("b", KeptState(1, "state1")) in effects
 
 
 def test_contributions_that_come_together_are_told_together() -> None:

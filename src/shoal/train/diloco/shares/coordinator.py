@@ -499,16 +499,17 @@ class ShareCoordinator:
     def _answer_offers(self, turn: _Turn) -> None:
         loaded = self._loaded()
         for kind, asked in sorted(self._asked.items()):
-            if asked.worker not in loaded:
+            if asked.worker not in loaded or self._is_ahead(asked.worker):
                 if not loaded:
                     continue
                 # By turns, so that all send alike.
                 asked.worker, asked.saving = loaded[self._offers % len(loaded)], False
                 asked.syncs = self.rounds.closed
                 self._offers += 1
-            report = self._reports.get(asked.worker)
-            offered = report.offered if report else None
+            offered = self._offered_by(asked.worker)
             if offered is None or offered.syncs < asked.syncs or asked.saving:
+                continue
+            if self._is_ahead(asked.worker):
                 continue
             if kind == "weights":
                 del self._asked[kind]
@@ -518,6 +519,18 @@ class ShareCoordinator:
             else:
                 asked.saving = True
                 turn.effects.append(SaveState(asked.worker, offered))
+
+    def _offered_by(self, worker: str) -> KeptState | None:
+        report = self._reports.get(worker)
+        return report.offered if report else None
+
+    def _is_ahead(self, worker: str) -> bool:
+        """Whether a worker offers weights after syncs that nobody has closed.
+
+        Whoever says so errs or lies. Another is asked, as long as there is one.
+        """
+        offered = self._offered_by(worker)
+        return offered is not None and offered.syncs > self.rounds.closed
 
     # Telling.
 
