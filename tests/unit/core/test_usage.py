@@ -75,18 +75,22 @@ def test_an_attempt_counts_from_its_start_however_it_ends() -> None:
     [run] = book.runs.values()
     run.move("start", 15.0)
     book.put_back(run, "preempted")
-    assert metered(meter.look(20.0)) == [("w", 5.0, 2_000, 2_000)]
+    assert metered(meter.look(book.take_ended_runs(), 20.0)) == [
+        ("w", 5.0, 2_000, 2_000)
+    ]
 
     assign(book, 2, 30.0)
     book.put_back(next(iter(book.runs.values())), "it never started")
-    assert meter.look(40.0) == []
+    assert meter.look(book.take_ended_runs(), 40.0) == []
 
     assign(book, 3, 50.0)
     [run] = book.runs.values()
     run.move("start", 50.0)
     book.finish(TASK, "failed", 58.0)
-    assert metered(meter.look(58.0)) == [("w", 8.0, 2_000, 2_000)]
-    assert meter.look(59.0) == []
+    assert metered(meter.look(book.take_ended_runs(), 58.0)) == [
+        ("w", 8.0, 2_000, 2_000)
+    ]
+    assert meter.look(book.take_ended_runs(), 59.0) == []
 
 
 def test_what_goes_on_is_counted_from_time_to_time_and_nothing_twice() -> None:
@@ -96,12 +100,14 @@ def test_what_goes_on_is_counted_from_time_to_time_and_nothing_twice() -> None:
     assign(book, 1, 0.0)
     [run] = book.runs.values()
     run.move("start", 0.0)
-    meter.look(0.0)
+    meter.look(book.take_ended_runs(), 0.0)
     assert heap.next() == METER_S
 
     assert metered(meter.due(METER_S)) == [("w", METER_S, 2_000, 2_000)]
     book.finish(TASK, "done", METER_S + 5.0)
-    assert metered(meter.look(METER_S + 5.0)) == [("w", 5.0, 2_000, 2_000)]
+    assert metered(meter.look(book.take_ended_runs(), METER_S + 5.0)) == [
+        ("w", 5.0, 2_000, 2_000)
+    ]
 
 
 def ran(spent_s: float, *, job: str = "j", node: str = "w") -> RunsMetered:

@@ -499,7 +499,7 @@ def _nodes(records: Iterable[TaskRecord]) -> list[NodeId]:
     """
     records = list(records)
     live = [run for task in records for run in task.live.values()]
-    runs = [run.worker for run in live if run.metered_at is not None]
+    runs = [run.worker for run in live if run.has_begun]
     if not live and all(task.ended for task in records):
         runs = [task.worker for task in records if task.worker]
     return list(dict.fromkeys(runs))[:NODES_OF_A_JOB_MAX]

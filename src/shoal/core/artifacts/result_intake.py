@@ -50,9 +50,11 @@ from shoal.model.ids import BlobId
 from shoal.protocol.messages import ALL_OUTPUTS, Outcome, Report
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shoal.core.dispatch.dispatcher import Dispatcher
     from shoal.core.dispatch.output_intake import OutputIntake
-    from shoal.core.dispatch.run_states import TaskRun
+    from shoal.core.dispatch.run_states import EndedRun, TaskRun
     from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.notices import Consequence
     from shoal.model.ids import Attempt, NodeId
@@ -65,7 +67,6 @@ class ReportHeld(msgspec.Struct):
 
     run: TaskRun
     report: Report
-    is_dropped: bool = False
 
 
 @final
@@ -114,6 +115,7 @@ class ResultIntake:
         follows = self._dispatcher.on_started(peer, report.attempt, now)
         if report.attempt in self._held or len(self._held) >= HELD_MAX:
             return follows
+        assert run.has_begun  # The book tells of the end of no other.
         self._held[report.attempt] = ReportHeld(run, report)
         return [*follows, self._fetch(run, report.outcome)]
 
@@ -131,14 +133,13 @@ class ResultIntake:
             report = msgspec.structs.replace(held.report, outcome=outcome)
         return self._dispatcher.on_report(held.run.worker, report, now)
 
-    def look(self) -> list[DropOutputs]:
-        """Fetch no longer for attempts that the last event fenced."""
-        dropped: list[DropOutputs] = []
-        for attempt, held in self._held.items():
-            if held.run.state == "over" and not held.is_dropped:
-                held.is_dropped = True
-                dropped.append(DropOutputs(attempt))
-        return dropped
+    def drop(self, ended: Iterable[EndedRun]) -> list[DropOutputs]:
+        """Fetch no longer for attempts that the last event fenced.
+
+        Each attempt ends once, so its fetch is dropped once.
+        """
+        attempts = (each.run.attempt for each in ended)
+        return [DropOutputs(attempt) for attempt in attempts if attempt in self._held]
 
     def _fetch(self, run: TaskRun, outcome: Outcome) -> FetchOutputs:
         record = self._book.tasks[run.task]

@@ -702,7 +702,7 @@ class Dispatcher:
     def _charge(self, job: Job, run: TaskRun, now: float) -> None:
         profile = self._book.tasks[run.task].task.profiles[run.profile]
         self._usage.charge(job.owner, profile, max(0.0, now - run.since), now)
-        if run.metered_at is None and not run.queued:
+        if not run.has_begun and not run.queued:
             run.metered_at = run.since  # The word that it started was overtaken.
 
     # Losing and finding.

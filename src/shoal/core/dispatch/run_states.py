@@ -31,12 +31,15 @@ Nothing here is journalled. A restart replays assignments as `sent`, and workers
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, TaskId
 from shoal.model.resources import Allocation
+
+if TYPE_CHECKING:
+    from shoal.model.job import Job, Task
 
 RunState: TypeAlias = Literal[
     "queued",
@@ -128,6 +131,11 @@ class TaskRun(msgspec.Struct, kw_only=True):
         return self.state in _STARTED
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it ever started, as far as is known; that stays true when it ends."""
+        return self.metered_at is not None
+
+    @property
     def lost(self) -> bool:
         """Whether its worker is lost, for now or for good."""
         return self.state in _LOST
@@ -148,6 +156,14 @@ class TaskRun(msgspec.Struct, kw_only=True):
         if self.state == "queued" and after != "over":
             self.since = now  # It begins now, not when it was sent ahead.
         self.state = after
-        if self.started and self.metered_at is None:
+        if self.started and not self.has_begun:
             self.metered_at = now
             self.start_s = now - self.since
+
+
+class EndedRun(NamedTuple):
+    """An attempt that is over, and what it was of: the book may forget these."""
+
+    run: TaskRun
+    task: Task
+    job: Job

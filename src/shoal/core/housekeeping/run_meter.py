@@ -15,7 +15,7 @@ from shoal.core.housekeeping.events import MeteredRun, RunsMetered
 from shoal.core.timing import METER_S
 
 if TYPE_CHECKING:
-    from shoal.core.dispatch.run_states import TaskRun
+    from shoal.core.dispatch.run_states import EndedRun, TaskRun
     from shoal.core.scheduling.job_book import JobBook
     from shoal.model.job import Job, Task
     from shoal.model.resources import Profile
@@ -29,19 +29,18 @@ class RunMeter:
         self._book = book
         self._due: Deadlines[str] = Deadlines(heap)
 
-    def look(self, now: float) -> list[Effect]:
-        """Meter the runs that are over; call it after each event."""
+    def look(self, ended: list[EndedRun], now: float) -> list[Effect]:
+        """Meter the runs that have ended; call it after each event."""
         if self._book.runs and "meter" not in self._due:
             self._due.set("meter", now + METER_S)
-        over = self._book.take_over()
-        return self._told([_metered(*each, now) for each in over])
+        return self._told([_metered(*each, now) for each in ended])
 
     def due(self, now: float) -> list[Effect]:
         """Meter the runs that go on, if it is time."""
         if not self._due.pop_due(now):
             return []
         book = self._book
-        going = [run for run in book.runs.values() if run.metered_at is not None]
+        going = [run for run in book.runs.values() if run.has_begun]
         tasks = [book.tasks[run.task].task for run in going]
         return self._told(
             [

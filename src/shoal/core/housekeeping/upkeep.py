@@ -15,6 +15,7 @@ from shoal.core.housekeeping.run_meter import RunMeter
 
 if TYPE_CHECKING:
     from shoal.core.deadlines import DeadlineHeap
+    from shoal.core.dispatch.run_states import EndedRun
     from shoal.core.events import Effect
     from shoal.core.scheduling.job_book import JobBook
 
@@ -38,10 +39,10 @@ class Upkeep:
             return self._end_calls.on_event(event, now)
         return self._retention.on_event(event, now)
 
-    def look(self, now: float) -> list[Effect]:
-        """Look at what the last event changed in the book."""
+    def look(self, ended: list[EndedRun], now: float) -> list[Effect]:
+        """Look at what the last event changed in the book, and which runs it ended."""
         self._retention.look(now)
-        return self._meter.look(now) + self._end_calls.look(now)
+        return self._meter.look(ended, now) + self._end_calls.look(now)
 
     def due(self, now: float) -> list[Effect]:
         """Do what is due."""

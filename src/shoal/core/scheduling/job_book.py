@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 from msgspec.structs import replace
 
-from shoal.core.dispatch.run_states import TaskRun
+from shoal.core.dispatch.run_states import EndedRun, TaskRun
 from shoal.core.durability.journal import (
     Adopted,
     Answered,
@@ -197,7 +197,7 @@ class JobBook:
         self._replayed_s: float | None = None  # time of day of the entry being replayed
         self.numbered = 0  # the number of the latest job
         self._just_ended: list[JobId] = []  # jobs to call for, not asked for yet
-        self._over: list[tuple[TaskRun, Task, Job]] = []  # runs not asked for yet
+        self._ended_runs: list[EndedRun] = []  # not asked for yet
         self.ends = 0  # how many jobs have ended
         self._ended: dict[JobId, None] = {}  # in the order of their ends
         self._dependents: dict[GroupId, list[GroupId]] = {}
@@ -364,14 +364,14 @@ class JobBook:
         if run.attempt in self.children:
             self.left.append(run.attempt)
         run.move("end", run.since)
-        if run.metered_at is not None:
+        if run.has_begun:
             task = self.tasks[run.task].task
-            self._over.append((run, task, self.jobs[task.job].job))
+            self._ended_runs.append(EndedRun(run, task, self.jobs[task.job].job))
 
-    def take_over(self) -> list[tuple[TaskRun, Task, Job]]:
-        """Return the runs that ended since the last time, and that had started."""
-        over, self._over = self._over, []
-        return over
+    def take_ended_runs(self) -> list[EndedRun]:
+        """Return the runs that ended since the last time, and that had begun."""
+        ended, self._ended_runs = self._ended_runs, []
+        return ended
 
     def put_back(
         self,

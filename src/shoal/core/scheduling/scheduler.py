@@ -319,7 +319,8 @@ class Scheduler:
         while self.book.left:
             for job, reason in self.children.orphans():
                 effects += self._applied(self._cancel(job, reason, now), now)
-        effects += [*self.results.look(), *self._upkeep.look(now)]
+        ended = self.book.take_ended_runs()
+        effects += [*self.results.drop(ended), *self._upkeep.look(ended, now)]
         self.schedules.look(now)
         if self._match_wanted:
             effects += self._match_or_rest(now)
