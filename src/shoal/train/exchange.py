@@ -41,6 +41,9 @@ that come in, metrics and checkpoints."""
 TRIES: Final = 5
 TIMEOUT_S: Final = 10.0
 GET_S: Final = 600.0
+LOST_S: Final = 3.0
+"""How long to wait for a node that is gone. Whoever needs its file asks again, and by
+then may know of another that has it."""
 
 Kind = Literal[
     "contributions",
@@ -253,6 +256,7 @@ class TaskExchange:
             "blob": blob,
             "path": _below(path),
             "nodes": [node],
+            "lost_s": LOST_S,
         }
         try:
             if not self.node:

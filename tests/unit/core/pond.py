@@ -1,6 +1,7 @@
 """Peers that serve blobs, well or badly, in virtual time, to one that fetches."""
 
 import heapq
+import math
 from collections.abc import Callable, Iterable
 from random import Random
 
@@ -140,12 +141,17 @@ class Pond:
         self.fetching = self.machine.fetching
         self._wanted: dict[int, BlobId] = {}
 
-    def want(self, blob: BlobId, sources: Iterable[str] | None = None) -> int:
+    def want(
+        self,
+        blob: BlobId,
+        sources: Iterable[str] | None = None,
+        lost_s: float = math.inf,
+    ) -> int:
         """Begin to fetch a blob; return the token."""
         nodes = list(self.servers) if sources is None else map(NodeId, sources)
         token = len(self._wanted) + 1
         self._wanted[token] = blob
-        self.feed(BlobWanted(token, blob, tuple(nodes)))
+        self.feed(BlobWanted(token, blob, tuple(nodes), lost_s=lost_s))
         return token
 
     def drop(self, token: int) -> None:

@@ -3,7 +3,7 @@ from tests.unit.core.pond import Pond
 
 from shoal.core.artifacts.piece_fetch import STALL_S, UNDER_WAY_MAX
 from shoal.core.artifacts.piece_sources import QUEUE_S, WINDOW_MAX
-from shoal.core.events import MessageReceived, PeerLost
+from shoal.core.events import MessageReceived, PeerConnected, PeerLost
 from shoal.model.ids import BlobId, NodeId
 from shoal.net.direct.outbox import OUTBOX_BYTES_MAX, PIECES_SHARE
 from shoal.protocol.blobs import BlobPiece
@@ -215,6 +215,78 @@ def test_a_link_that_broke_is_used_again_and_nothing_is_fetched_twice() -> None:
 
     assert fetched(pond, blob)
     assert pond.fetching.bytes_fetched <= 4 * MB + 100_000
+
+
+@pytest.mark.parametrize("is_lost_before", [False, True])
+def test_who_cannot_wait_for_a_peer_that_is_gone_is_told_soon(
+    is_lost_before: bool,
+) -> None:
+    pond = Pond()
+    otter = pond.server("otter", bytes_s=2 * MB)
+    pond.want(pond.blob(10))  # So that the peer is known.
+    pond.run()
+    blob = pond.blob(4 * MB)
+    began = pond.now
+
+    if not is_lost_before:
+        pond.want(blob, lost_s=3.0)
+        pond.run(until_s=began + 1.0)
+    otter.down = True
+    pond.feed(PeerLost(otter.node))
+    lost_at = pond.now
+    if is_lost_before:
+        pond.want(blob, lost_s=3.0)
+    pond.run()
+
+    assert pond.failed[blob] == "otter: did not answer"
+    assert lost_at + 3.0 <= pond.now < lost_at + 3.1
+
+
+def test_who_cannot_wait_waits_for_a_peer_that_has_a_link_again() -> None:
+    pond = Pond()
+    otter = pond.server("otter", bytes_s=2 * MB)
+    blob = pond.blob(4 * MB)
+    pond.want(blob, lost_s=3.0)
+    pond.run(until_s=1.0)
+
+    otter.down = True
+    pond.feed(PeerLost(otter.node))
+    pond.after(2.0, lambda: pond.feed(PeerConnected(otter.node, None)))
+    pond.after(6.0, lambda: setattr(otter, "down", False))
+    pond.run()
+
+    assert fetched(pond, blob)
+
+
+def test_of_all_who_want_a_blob_the_most_patient_decides() -> None:
+    pond = Pond()
+    otter = pond.server("otter", bytes_s=2 * MB)
+    blob = pond.blob(4 * MB)
+    pond.want(blob, lost_s=3.0)
+    pond.want(blob)
+    pond.run(until_s=1.0)
+
+    otter.down = True
+    pond.feed(PeerLost(otter.node))
+    pond.after(9.0, lambda: setattr(otter, "down", False))
+    pond.run()
+
+    assert fetched(pond, blob)
+
+
+def test_one_peer_that_is_left_is_waited_for_though_another_is_gone() -> None:
+    pond = Pond()
+    otter, heron = pond.server("otter"), pond.server("heron")
+    heron.down = True
+    blob = pond.blob(4 * MB)
+    pond.want(blob, lost_s=3.0)
+
+    otter.down = True
+    pond.feed(PeerLost(otter.node))
+    pond.after(9.0, lambda: setattr(heron, "down", False))
+    pond.run()
+
+    assert fetched(pond, blob)
 
 
 def test_what_an_earlier_life_fetched_is_not_fetched_again() -> None:

@@ -43,6 +43,7 @@ from shoal.core.artifacts.tree_holders import TreeHolders
 from shoal.core.events import (
     DeadlineReached,
     MessageReceived,
+    PeerConnected,
     PeerLost,
     Send,
     Tell,
@@ -85,6 +86,7 @@ class BlobTransfers:
         self._now = 0.0  # of the last event
         self._takers: dict[type, Take] = {
             MessageReceived: self._on_message,
+            PeerConnected: self._on_peer_connected,
             PeerLost: self._on_peer_lost,
             DeadlineReached: self._on_deadline,
             BlobWanted: self._on_blob_wanted,
@@ -167,7 +169,12 @@ class BlobTransfers:
     def _on_blob_wanted(self, event: BlobWanted, now: float) -> Sequence[TreeStep]:
         self._blobs[event.token] = event.blob
         return self.fetching.want(
-            event.token, event.blob, event.sources, event.under, now
+            event.token,
+            event.blob,
+            event.sources,
+            event.under,
+            now,
+            lost_s=event.lost_s,
         )
 
     def _on_dropped(self, event: FetchDropped, _: float) -> Sequence[TreeStep]:
@@ -194,6 +201,10 @@ class BlobTransfers:
 
     def _on_given_out(self, event: BlobGivenOut, _: float) -> Sequence[TreeStep]:
         self.serving.give_out(event.blob)
+        return []
+
+    def _on_peer_connected(self, event: PeerConnected, _: float) -> Sequence[TreeStep]:
+        self.fetching.on_link(event.peer)
         return []
 
     def _on_peer_lost(self, event: PeerLost, now: float) -> Sequence[TreeStep]:

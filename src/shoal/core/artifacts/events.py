@@ -6,6 +6,8 @@ with the disk is answered by one fact each, in any order.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from shoal.model.ids import Attempt, BlobId, NodeId, TaskId
@@ -60,13 +62,16 @@ class StagingEnded(msgspec.Struct, frozen=True):
 class BlobWanted(msgspec.Struct, frozen=True):
     """A part of this node wants a blob, which these peers may have, the best first.
 
-    `under` is a tree that names the blob. Answered by `AnswerFetch`.
+    `under` is a tree that names the blob. `lost_s` is how long to wait for peers to
+    whom there is no link: without it as long as for any peer. Answered by
+    `AnswerFetch`.
     """
 
     token: int
     blob: BlobId
     sources: tuple[NodeId, ...]
     under: BlobId = BlobId("")
+    lost_s: float = math.inf
 
 
 class TreeWanted(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ down, so each piece can be proved as it comes.
                                              --wrong---------> asked of another peer
     all pieces stored --> FinishBlob --BlobFinished--> ended
     no peer is left, or nothing comes for `STALL_S` --> ended, with the reason
+    no peer has a link any more, for as long as who wants it waits --> ended likewise
 
 The host proves pieces of bytes when it writes them: hashes are quick to prove, bytes
 are not, and a disk has threads. A peer that sends a wrong piece is not asked for that
@@ -21,6 +22,7 @@ What was asked for, or has come and is not stored, is bounded by `UNDER_WAY_MAX`
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING, Final, final
 
@@ -98,6 +100,7 @@ class _Fetch:
         self.left = proof.counts[0]  # pieces of level 0 that are not done
         self.refused: dict[NodeId, str] = {}
         self.progress_at = now
+        self.lost_s = 0.0  # that peers without a link are waited for
 
     @property
     def blob(self) -> BlobId:
@@ -147,12 +150,18 @@ class PieceFetch:
         sources: Iterable[NodeId],
         under: BlobId,
         now: float,
+        *,
+        lost_s: float = math.inf,
     ) -> list[Step]:
-        """Fetch a blob for `token`; all who want the same blob share one fetch."""
+        """Fetch a blob for `token`; all who want the same blob share one fetch.
+
+        Peers without a link are waited for `lost_s`: the longest of all who want it.
+        """
         fetch = self._fetches.get(blob)
         if fetch is not None:
             fetch.tokens[token] = None
             fetch.sources.update(dict.fromkeys(sources))
+            fetch.lost_s = max(fetch.lost_s, lost_s)
             return []
         size = size_of(blob)
         if size is None:
@@ -166,6 +175,8 @@ class PieceFetch:
         fetch = _Fetch(self._numbers, Proof(blob, size), under, now)
         fetch.tokens[token] = None
         fetch.sources.update(known)
+        fetch.lost_s = lost_s
+        self._look_at = min(self._look_at, self._gives_up_at(fetch))
         self._fetches[blob] = self._by_number[fetch.number] = fetch
         if not fetch.proof.top:
             return self._begin(fetch)
@@ -368,10 +379,21 @@ class PieceFetch:
 
     def on_link_lost(self, peer: NodeId, now: float) -> list[Step]:
         """Ask others meanwhile: what was asked of this peer will not come."""
-        if self._fetches and peer in self.sources:
+        if peer not in self.sources:
+            return []
+        source = self.sources.get(peer)
+        source.lost_at = now
+        if self._fetches:
             self._take_back(peer)
-            self.sources.get(peer).rest(now)
+            source.rest(now)
+            concerned = [f for f in self._fetches.values() if peer in f.sources]
+            self._look_at = min([self._look_at, *map(self._gives_up_at, concerned)])
         return []
+
+    def on_link(self, peer: NodeId) -> None:
+        """Wait for what was asked of a peer that can be reached again."""
+        if peer in self.sources:
+            self.sources.get(peer).lost_at = None
 
     def on_deadline(self, now: float) -> list[Step]:
         """Take back what is late; end fetches that get nowhere."""
@@ -381,16 +403,23 @@ class PieceFetch:
             self.sources.get(peer).was_late(now)
         if now < self._look_at:
             return []
-        self._look_at = now + LOOK_S
-        stalled = [f for f in self._fetches.values() if self._is_stalled(f, now)]
+        due = {blob: self._gives_up_at(f) for blob, f in self._fetches.items()}
+        later = [at for at in due.values() if at > now]
+        self._look_at = min([now + LOOK_S, *later])
+        stalled = [self._fetches[blob] for blob, at in due.items() if at <= now]
         return [step for f in stalled for step in self._fail(f, _said(f))]
 
-    def _is_stalled(self, fetch: _Fetch, now: float) -> bool:
-        """Whether neither it nor what is ahead of it gets anywhere."""
+    def _gives_up_at(self, fetch: _Fetch) -> float:
+        """When to end a fetch, if neither it nor what is ahead of it gets on."""
         if fetch.is_at_disk:
-            return False
-        heard = (self.sources.get(peer).answered_at for peer in fetch.sources)
-        return now - max(fetch.progress_at, *heard) >= STALL_S
+            return math.inf
+        peers = [self.sources.get(peer) for peer in fetch.sources]
+        heard_at = max([fetch.progress_at, *(peer.answered_at for peer in peers)])
+        lost = [peer.lost_at for peer in peers if peer.lost_at is not None]
+        if len(lost) < len(peers):
+            return heard_at + STALL_S
+        gone_at = max([fetch.progress_at, *lost])
+        return min(heard_at + STALL_S, gone_at + fetch.lost_s)
 
     def _take_back(self, peer: NodeId) -> None:
         """Queue again all pieces that a peer was asked for."""

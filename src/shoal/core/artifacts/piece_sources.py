@@ -53,6 +53,7 @@ class Source:
         self._resting_until = 0.0
         self._slowed_at = 0.0  # what was asked before says nothing new
         self.answered_at = 0.0
+        self.lost_at: float | None = None  # since when there is no link to it
         self.heard_at = 0.0  # or when it was asked, while nothing was under way
         self._came, self._came_since = 0, 0.0  # bytes, while some are always under way
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -119,8 +120,13 @@ class BlobExchange:
 
     # Callers.
 
-    async def fetch(self, blob: BlobId, sources: Iterable[NodeId]) -> None:
-        """Fetch a blob unless it is stored; raise `ShoalError` on failure."""
+    async def fetch(
+        self, blob: BlobId, sources: Iterable[NodeId], lost_s: float = math.inf
+    ) -> None:
+        """Fetch a blob unless it is stored; raise `ShoalError` on failure.
+
+        It fails `lost_s` after the last link to a source was lost, at the latest.
+        """
         if self.store.has(blob):
             return
         if size_of(blob) is None:
@@ -128,7 +134,8 @@ class BlobExchange:
         token = next(self._tokens)
         call = _Call(self._loop.create_future())
         known = tuple(dict.fromkeys(sources))
-        await self._called(token, call, BlobWanted(token, blob, known))
+        wanted = BlobWanted(token, blob, known, lost_s=lost_s)
+        await self._called(token, call, wanted)
 
     async def fetch_tree(
         self,

@@ -9,6 +9,7 @@ they reach only files below their work directory, may hold `HELD_MAX` blobs and
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Final, cast, final
 
 from shoal.blobs import safe_paths
@@ -119,7 +120,7 @@ class TaskCalls:
         self._refuse_much(size_of(blob) or 0)
         store.hold(self._holder, (blob,))
         try:
-            await self._blobs.fetch(blob, sources[:SOURCES_MAX])
+            await self._blobs.fetch(blob, sources[:SOURCES_MAX], _lost_s(call))
         except BaseException:
             store.let_go(self._holder, blob)  # It was not fetched.
             raise
@@ -169,6 +170,14 @@ def _nodes(call: Mapping[str, object]) -> list[NodeId]:
             raise ShoalError(f"'{_shown(node)}' is not the id of a node")
         nodes.append(NodeId(node))
     return nodes
+
+
+def _lost_s(call: Mapping[str, object]) -> float:
+    """Return how long a task waits for nodes that are gone, if it says so."""
+    said = call.get("lost_s", math.inf)
+    if isinstance(said, bool) or not isinstance(said, int | float) or not said >= 0:
+        raise ShoalError("'lost_s' is not a number of seconds")
+    return float(said)
 
 
 def _shown(value: object) -> str:

@@ -9,6 +9,7 @@ serve; disks are slow, full or forgetful. The promises are in `transfers`.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final, Literal, final
@@ -40,6 +41,7 @@ FEW: Final = 2
 RUSH_S: Final = 0.05
 LATE_S: Final = 5.0  # after the last fault; what is wanted then must arrive
 SWEEP_S: Final = 1.0
+LOST_S: Final = 3.0  # that who may be disappointed waits for peers that are gone
 
 Kind = Literal["tree", "file", "published"]
 
@@ -255,7 +257,8 @@ class BlobTraffic:
             if blob in blobs.whole:
                 self._promises.dropped(number)  # It has the file from the tree.
                 return
-            token = blobs.fetch(blob, sources, done)
+            lost_s = math.inf if errand.must_arrive else LOST_S
+            token = blobs.fetch(blob, sources, done, lost_s)
         self._open[number] = token
         if errand.dropped_after_s is not None:
             host.later(errand.dropped_after_s, partial(self._drop, host, number))

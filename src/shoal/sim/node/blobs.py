@@ -9,6 +9,7 @@ Disks are slow at times; while a world has faults, they are also full or forgetf
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final, Protocol, final
@@ -166,10 +167,16 @@ class SimBlobs:
         self._node.feed(TreeWanted(token, tree, sources, tries))
         return token
 
-    def fetch(self, blob: BlobId, sources: tuple[NodeId, ...], done: Done) -> int:
+    def fetch(
+        self,
+        blob: BlobId,
+        sources: tuple[NodeId, ...],
+        done: Done,
+        lost_s: float = math.inf,
+    ) -> int:
         """Fetch a blob by its name alone; return a token to drop it by."""
         token = self._call(done)
-        self._node.feed(BlobWanted(token, blob, sources))
+        self._node.feed(BlobWanted(token, blob, sources, lost_s=lost_s))
         return token
 
     def drop(self, token: int) -> None:

@@ -4,7 +4,8 @@ Workers send their `Status`, each second and at every change; each is sent a `Di
 when something else is wanted of it, and again until it has heard. Both say everything,
 and name files instead of data. Nothing is durable here: workers keep checkpoints, and
 their contributions since (`safekeeping`). The phases of a run:
-- **gathering**, until all workers are there, or a quorum and the time is up.
+- **gathering**, until all workers are there, or a quorum and the time is up: soon, if
+  any of them has trained before.
 - **loading** (`LoadState`) the latest checkpoint of anybody, or initial weights.
 - **running**: one sync is open. Contributions are fetched and judged (`screening`). It
   closes (`Average`) when all that take part have contributed, or a quorum has and the
@@ -66,6 +67,10 @@ from shoal.train.diloco.screening import Received, fault_of, remarks, screened
 
 UPDATES_KEPT: Final = 8
 """Outcomes that stay for workers who lag; who lags more takes all weights anew."""
+
+REJOIN_S: Final = 5.0
+"""After a fail-over workers that trained before are heard within this time: each says
+once a second that it is there. Others start anew, and are not waited for longer."""
 
 UNHURRIED: Final = 0.5
 """A checkpoint travels during this part of the time until the next."""
@@ -231,6 +236,8 @@ class Rounds:
         """Take a newcomer in; in the open sync, if it can still do some steps."""
         if self._gather_until is None:
             self._gather_until = now + self.rules.gather_s
+        if status.merged and self._gather_until:
+            self._gather_until = min(self._gather_until, now + REJOIN_S)
         first, steps = self.closed, 0
         if self.phase == "running":
             if self._is_replaying():
