@@ -370,6 +370,40 @@ def test_a_run_goes_on_from_what_it_left_though_a_late_word_claims_more() -> Non
     assert [(load.kind, load.syncs) for load in loads] == [("checkpoint", 4)]
 
 
+def test_who_is_behind_a_narrow_link_keeps_no_checkpoint_if_others_can() -> None:
+    machine = running(("a", "b", "c"), checkpoint_every=1, quorum=3)
+    for sync in range(2):
+        for worker, seconds in (("a", 8.0), ("b", 0.1), ("c", 0.1)):
+            said = status(worker, sync + 2, sync, sync, check=max(0, sync - 1))
+            for order in of_kind(machine.handle(said, 5.0), events.Fetch):
+                machine.handle(
+                    events.Fetched(worker, order.contribution, 1.0, seconds=seconds),
+                    5.0,
+                )
+        effects = machine.handle(events.Averaged(Update(sync, f"u{sync}", sync)), 5.0)
+        published = events.Published("checkpoint", sync + 1, f"state{sync + 1}")
+        effects += machine.handle(published, 5.0)
+
+    keep = {worker: directive.keep for worker, directive in told(effects).items()}
+    assert keep == {"a": None, "b": KeptState(2, "state2"), "c": KeptState(2, "state2")}
+
+
+def test_after_a_failover_nobody_waits_long_for_workers_that_start_anew() -> None:
+    rules = RoundRules(rounds=5, inner_steps=8, quorum=2, workers=3, gather_s=30.0)
+    machine = rounds.Rounds(rules, epoch=2)
+    kept = KeptState(2, "state")
+    for worker in ("a", "b"):
+        said = status(worker, 7, 2, 1, holds=kept, check=1)
+        assert not of_kind(machine.handle(said, 10.0), events.LoadState)
+    due = machine.next_deadline()
+    assert due is not None
+
+    effects = machine.handle(events.RoundDeadline(), due)
+
+    assert of_kind(effects, events.LoadState)
+    assert due <= 10.0 + rounds.REJOIN_S < 10.0 + rules.gather_s
+
+
 def test_a_checkpoint_that_falls_due_while_one_is_written_is_written_next() -> None:
     machine = running(checkpoint_every=2)
     contribute_and_close(machine, 0)

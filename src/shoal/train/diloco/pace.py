@@ -38,6 +38,11 @@ and nobody knows yet how fast it is."""
 WORTH: Final = 0.1
 """A part of a sync's steps that is worth sending a delta for."""
 
+NARROW: Final = 4.0
+NARROW_LEAST_S: Final = 1.0
+"""Narrow is a link on which the files of a sync are so many times as long on their way
+as on most, and so much longer at the least."""
+
 SILENT_LEAST_S: Final = 3.0
 """Nobody is taken for silent earlier: a busy machine skips some heartbeats."""
 
@@ -139,6 +144,12 @@ class StepPace:
         transfer = statistics.median(self._transfers.values() or (0.0,))
         steps = int(NEWCOMER * (seconds - transfer) * (self._usual_speed or 0.0))
         return min(steps, most) if steps >= WORTH * most else 0
+
+    def narrow(self) -> frozenset[str]:
+        """Return the workers behind links that are much narrower than most."""
+        usual = statistics.median(self._transfers.values() or (0.0,))
+        most = max(NARROW * usual, usual + NARROW_LEAST_S)
+        return frozenset(name for name, s in self._transfers.items() if s > most)
 
     def missed(self, worker: str) -> None:
         """Note that a worker was left out: it seems to be half as fast as thought."""

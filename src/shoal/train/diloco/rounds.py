@@ -627,6 +627,7 @@ class Rounds:
             self._weights, self._weights_holder = kept, event.holder
             return []
         self._checkpoint = self._left = kept  # The host has it as well.
+        self._keeping_changed = True  # Links may be known better by now.
         if kept.syncs < self._checkpoint_due:
             return self._publish("checkpoint")
         return []
@@ -673,7 +674,7 @@ class Rounds:
         said, count = self._said(), self.rules.keepers
         is_shared = bool(self.shares)  # Then everybody has the whole state.
         self._safe = max(self._safe, safe_syncs(said, count, is_shared=is_shared))
-        self._keepers = () if is_shared else keepers(said, count)
+        self._keepers = () if is_shared else keepers(said, count, self.pace.narrow())
 
     # Telling.
 

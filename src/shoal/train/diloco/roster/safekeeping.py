@@ -21,18 +21,24 @@ from typing import TYPE_CHECKING
 from shoal.train.diloco.events import LoadState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from shoal.train.diloco.messages import KeptState, Status
 
 
-def keepers(said: Sequence[Status], count: int) -> tuple[str, ...]:
+def keepers(
+    said: Sequence[Status], count: int, narrow: Collection[str] = ()
+) -> tuple[str, ...]:
     """Choose who keeps a checkpoint.
 
     Workers that keep a later one go on, so that checkpoints stay where they are.
+    Those behind `narrow` links need these for what they contribute, and keep nothing
+    while there are enough others.
     """
-    held = [(-s.holds.syncs if s.holds else 1, s.worker) for s in said]
-    return tuple(name for _, name in nsmallest(count, held))
+    held = [
+        (s.worker in narrow, -s.holds.syncs if s.holds else 1, s.worker) for s in said
+    ]
+    return tuple(name for _, _, name in nsmallest(count, held))
 
 
 def safe_syncs(said: Sequence[Status], count: int, *, is_shared: bool) -> int:
