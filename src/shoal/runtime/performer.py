@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from shoal import failpoints
 from shoal.core import events
-from shoal.core.artifacts.events import DropOutputs, FetchCheckpoint, FetchOutputs
+from shoal.core.artifacts.events import (
+    DropKept,
+    DropOutputs,
+    FetchCheckpoint,
+    FetchKept,
+    FetchOutputs,
+)
 from shoal.core.calls import events as call_events
 from shoal.core.discovery.events import LearnAddresses
 from shoal.core.mail import events as mail_events
@@ -86,6 +92,8 @@ class Performer:
             FetchOutputs: artifacts.output_fetch.start,
             DropOutputs: artifacts.output_fetch.drop,
             FetchCheckpoint: artifacts.checkpoints.start,
+            FetchKept: artifacts.kept_files.start,
+            DropKept: artifacts.drop_kept,
             events.Show: lambda e: outputs.show(e.task, e.message),
             LearnAddresses: lambda e: links.know(e.node, e.addresses),
             **({} if made is None else made.performers),

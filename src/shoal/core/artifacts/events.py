@@ -7,10 +7,11 @@ with the disk is answered by one fact each, in any order.
 from __future__ import annotations
 
 import math
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.model.ids import Attempt, BlobId, NodeId, TaskId
+from shoal.model.ids import Attempt, BlobId, JobId, NodeId, TaskId
 from shoal.model.job import Task, Verify
 from shoal.protocol.blobs import PieceWanted
 from shoal.protocol.messages import Outcome
@@ -47,6 +48,21 @@ class CheckpointMissed(msgspec.Struct, frozen=True):
     """A checkpoint of a task cannot be had: the last one serves."""
 
     task: TaskId
+
+
+class KeptFetched(msgspec.Struct, frozen=True):
+    """All of this tree of a job that is kept here is on this node's disk."""
+
+    job: JobId
+    tree: BlobId
+
+
+class KeptMissed(msgspec.Struct, frozen=True):
+    """A tree of a job that is kept here cannot be had now, for this reason."""
+
+    job: JobId
+    tree: BlobId
+    reason: str = ""
 
 
 class StagingEnded(msgspec.Struct, frozen=True):
@@ -184,6 +200,8 @@ ArtifactEvent = (
     | OutputsLost
     | CheckpointKept
     | CheckpointMissed
+    | KeptFetched
+    | KeptMissed
     | StagingEnded
     | BlobEvent
 )
@@ -223,6 +241,28 @@ class FetchCheckpoint(msgspec.Struct, frozen=True):
     worker: NodeId
     tree: BlobId
     path: str = ""
+
+
+TreeKind: TypeAlias = Literal["code", "outputs"]
+"""What a tree of a job is: what its tasks need, or what they left."""
+
+
+class FetchKept(msgspec.Struct, frozen=True):
+    """Fetch a tree of a job of another scheduler, and hold it while that is kept here.
+
+    Answered by `KeptFetched` or `KeptMissed`.
+    """
+
+    job: JobId
+    tree: BlobId
+    kind: TreeKind
+    sources: tuple[NodeId, ...]
+
+
+class DropKept(msgspec.Struct, frozen=True):
+    """A job of another scheduler is over: hold nothing of it any more."""
+
+    job: JobId
 
 
 class MakeRoom(msgspec.Struct, frozen=True):
@@ -305,4 +345,6 @@ BlobEffect = (
     | AnswerFetch
 )
 
-ArtifactEffect = FetchOutputs | DropOutputs | FetchCheckpoint | BlobEffect
+ArtifactEffect = (
+    FetchOutputs | DropOutputs | FetchCheckpoint | FetchKept | DropKept | BlobEffect
+)

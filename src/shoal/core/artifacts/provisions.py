@@ -22,14 +22,18 @@ their workers have left since. Which tree goes where is in `model.inputs`.
 
 Secrets are those of this node's own user. They are sealed to the worker, for one
 attempt, as an assignment leaves, so they are in no journal. A job of another owner gets
-none, however it came here; its worker says so.
+none, however it came here; its worker says so. Those of a kept job are sealed to each
+of its keepers when it is submitted; who takes it up opens its own and seals them anew.
+
+Checkpoints of a kept job go to its keepers, too: its log names each that is here, and a
+keeper fetches the newest of them as if it were the job's scheduler (`follow`).
 
 All tables are bounded by `TASKS_MAX`; the oldest go first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, final
 
 import msgspec
@@ -39,8 +43,9 @@ from shoal.core.artifacts.events import (
     CheckpointMissed,
     FetchCheckpoint,
 )
+from shoal.core.durability.journal import Entry, Saved, SecretsSealed
 from shoal.core.events import Record
-from shoal.model.ids import Attempt, BlobId, NodeId
+from shoal.model.ids import Attempt, BlobId, JobId, NodeId
 from shoal.model.inputs import inputs_from
 from shoal.model.job import Input
 from shoal.protocol.messages import ALL_OUTPUTS
@@ -49,13 +54,19 @@ if TYPE_CHECKING:
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.scheduling.job_book import JobBook, TaskRecord
     from shoal.model.ids import OwnerId, TaskId
-    from shoal.model.job import Task
+    from shoal.model.job import Job, Task
     from shoal.protocol.messages import Checkpoint, Grant
 
 TASKS_MAX: Final = 10_000
 
-Seal: TypeAlias = Callable[[NodeId, Attempt, tuple[str, ...]], dict[str, bytes]]
-"""Seals secrets to a worker, for one attempt, without those that nobody knows."""
+Seal: TypeAlias = Callable[
+    [NodeId, Attempt | JobId, tuple[str, ...], JobId, Mapping[str, bytes]],
+    dict[str, bytes],
+]
+"""Seals secrets to a node, for an attempt or a job, without those that nobody knows.
+
+Some of them may have been sealed to this node before, for a job that it kept.
+"""
 
 T = TypeVar("T")
 
@@ -73,7 +84,11 @@ NOTHING: Final = Provision()
 
 
 def seal_nothing(
-    _worker: NodeId, _attempt: Attempt, _names: tuple[str, ...]
+    _to: NodeId,
+    _purpose: Attempt | JobId,
+    _names: tuple[str, ...],
+    _job: JobId,
+    _inherited: Mapping[str, bytes],
 ) -> dict[str, bytes]:
     """Give no secret to anybody."""
     return {}
@@ -87,6 +102,7 @@ class Provisions:
         """Give secrets to tasks of the owner of `grant`, this node's own."""
         self._book = book
         self._owner: OwnerId | None = None if grant is None else grant.owner
+        self._node = NodeId("") if grant is None else grant.node
         self._seal = seal
         self._newest: dict[TaskId, tuple[Attempt, int]] = {}
         self._kept: dict[TaskId, CheckpointKept] = {}
@@ -111,6 +127,15 @@ class Provisions:
         _remember(self._fetching, run.task, None)
         return [fetch]
 
+    def follow(self, saved: Saved, leader: NodeId) -> list[FetchCheckpoint]:
+        """Have a checkpoint of a task fetched whose job is kept here."""
+        fetch = FetchCheckpoint(saved.task, leader, saved.tree, saved.path)
+        if saved.task in self._fetching:
+            _remember(self._waiting, saved.task, fetch)
+            return []
+        _remember(self._fetching, saved.task, None)
+        return [fetch]
+
     def on_fetched(
         self, event: CheckpointKept | CheckpointMissed
     ) -> list[FetchCheckpoint | Record]:
@@ -122,6 +147,9 @@ class Provisions:
                 is_new = before is None or before.tree != event.tree
                 renewed = self._book.renew(event.task) if is_new else ()
                 effects += [Record(entry) for entry in renewed]
+                job = self._book.tasks[event.task].task.job
+                if is_new and self._book.jobs[job].members:
+                    effects.append(Record(Saved(event.task, event.tree, event.path)))
             _remember(self._kept, event.task, event)
         newer = self._waiting.pop(event.task, None)
         if newer is None:
@@ -135,13 +163,33 @@ class Provisions:
         inputs = self._inputs_of(task)
         if kept is None and not names and not inputs:
             return NOTHING
-        is_own = self._book.jobs[task.job].job.owner == self._owner
         return Provision(
             BlobId("") if kept is None else kept.tree,
             "" if kept is None else kept.path,
-            self._seal(run.worker, run.attempt, names) if names and is_own else {},
+            self._sealed(run.worker, run.attempt, task.job, names),
             inputs,
         )
+
+    def sealed_for(self, job: Job, members: tuple[NodeId, ...]) -> list[Entry]:
+        """Return the secrets of a new job, sealed to each of its keepers."""
+        names = tuple(dict.fromkeys(n for t in job.tasks() for n in t.work.secrets))
+        entries: list[Entry] = []
+        for member in members if names else ():
+            if member != self._node:
+                sealed = self._sealed(member, job.id, job.id, names)
+                entry = SecretsSealed(job.id, member, sealed)
+                self._book.jobs[job.id].sealed[member] = sealed
+                entries.append(entry)
+        return entries
+
+    def _sealed(
+        self, to: NodeId, purpose: Attempt | JobId, job: JobId, names: tuple[str, ...]
+    ) -> dict[str, bytes]:
+        record = self._book.jobs[job]
+        if not names or record.job.owner != self._owner:
+            return {}
+        inherited = record.sealed.get(self._node, {})
+        return self._seal(to, purpose, names, job, inherited)
 
     def _inputs_of(self, task: Task) -> tuple[Input, ...]:
         """Return the outputs of what a task needs, in the order of their laying."""

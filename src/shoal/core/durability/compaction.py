@@ -18,6 +18,7 @@ from shoal.core.durability.journal import (
     Led,
     Revoked,
     RunKept,
+    SecretsSealed,
     Submitted,
     TaskKept,
 )
@@ -45,6 +46,7 @@ def compacted(
     entries += others
     entries += book.standings.kept()
     entries += map(_submitted, book.jobs.values())
+    entries += [sealed for job in book.jobs.values() for sealed in _sealed(job)]
     entries += book.schedules.values()
     # Ends come first: they unblock what waits or runs. Jobs end in the same order.
     ended = [book.jobs[id_] for id_ in book.ended]
@@ -59,7 +61,7 @@ def compacted(
 
 def job_entries(book: JobBook, job: JobRecord) -> list[Entry]:
     """Return entries whose replay into an empty book gives this job alone."""
-    entries: list[Entry] = [_submitted(job), *_ends(book, job)]
+    entries: list[Entry] = [_submitted(job), *_sealed(job), *_ends(book, job)]
     for task in job.job.tasks():
         entries += [_run_kept(run) for run in book.tasks[task.id].live.values()]
     return entries if job.state != "active" else entries + _open_tasks(book, job)
@@ -77,6 +79,11 @@ def _submitted(job: JobRecord) -> Submitted:
         job.parent,
         job.members,
     )
+
+
+def _sealed(job: JobRecord) -> list[Entry]:
+    id_ = job.job.id
+    return [SecretsSealed(id_, node, secrets) for node, secrets in job.sealed.items()]
 
 
 def _ends(book: JobBook, job: JobRecord) -> list[Entry]:

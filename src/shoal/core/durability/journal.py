@@ -11,7 +11,15 @@ from typing import Final, Literal
 import msgspec
 
 from shoal.errors import StoreError
-from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, OwnerId, TaskId
+from shoal.model.ids import (
+    Attempt,
+    BlobId,
+    JobId,
+    LeaseId,
+    NodeId,
+    OwnerId,
+    TaskId,
+)
 from shoal.model.job import Job, TaskState
 from shoal.protocol.messages import Outcome, Revocation
 
@@ -249,6 +257,29 @@ class KeptOver(msgspec.Struct, frozen=True, tag="kept-over"):
     job: JobId
 
 
+class TreeHad(msgspec.Struct, frozen=True, tag="tree-had"):
+    """All of this tree of a job that is kept here is on this node's disk."""
+
+    job: JobId
+    tree: BlobId
+
+
+class SecretsSealed(msgspec.Struct, frozen=True, tag="secrets-sealed"):
+    """The secrets of a kept job, which only this member of it can open."""
+
+    job: JobId
+    member: NodeId
+    secrets: dict[str, bytes]
+
+
+class Saved(msgspec.Struct, frozen=True, tag="saved"):
+    """This checkpoint of a task of a kept job is on its scheduler's disk."""
+
+    task: TaskId
+    tree: BlobId
+    path: str = ""
+
+
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     """What attempts took on one day: CPU and GPU time in thousandths of a second.
 
@@ -329,6 +360,9 @@ Entry = (
     | JobKept
     | Vowed
     | KeptOver
+    | TreeHad
+    | SecretsSealed
+    | Saved
 )
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

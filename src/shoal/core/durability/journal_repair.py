@@ -20,7 +20,9 @@ from shoal.core.durability.journal import (
     RetriesRenewed,
     Returned,
     RunKept,
+    Saved,
     ScheduleMoved,
+    SecretsSealed,
     Submitted,
     TaskKept,
 )
@@ -79,12 +81,16 @@ def job_of(entry: Entry) -> JobId | None:
             return entry.job.id
         case Cancelled() | EndCalled() | Led() | Adopted() | Ceded():
             return entry.job
+        case SecretsSealed():
+            return entry.job
         case ScheduleMoved():
             return entry.schedule
         case Assigned():
             return _job(entry.places[0].task) if entry.places else None
         case RunKept():
             return _job(entry.place.task)
+        case Saved():
+            return _job(entry.task)
         case Exited() | Returned() | RetriesRenewed() | Finished() | TaskKept():
             return _job(entry.task)
         case _:

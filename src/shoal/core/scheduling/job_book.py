@@ -51,10 +51,13 @@ from shoal.core.durability.journal import (
     Returned,
     Revoked,
     RunKept,
+    Saved,
     ScheduleMoved,
+    SecretsSealed,
     StandingKept,
     Submitted,
     TaskKept,
+    TreeHad,
     UsageAdded,
     Vowed,
     decode,
@@ -167,6 +170,7 @@ class JobRecord(msgspec.Struct, kw_only=True):
     parent: Parent | None = None  # if a task submitted it
     members: tuple[NodeId, ...] = ()  # who keeps it, if it is kept
     term: int = 0  # in which it is scheduled, if it is kept
+    sealed: dict[NodeId, dict[str, bytes]] = {}  # its secrets, for each of its keepers
 
     @property
     def quota(self) -> Quota:
@@ -629,6 +633,9 @@ class JobBook:
                 | JobKept()
                 | Vowed()
                 | KeptOver()
+                | TreeHad()
+                | SecretsSealed()
+                | Saved()
                 | Removed()
                 | EndCalled()
                 | ScheduleMoved()
@@ -649,6 +656,8 @@ class JobBook:
     def _replay_upkeep(self, entry: Entry, now: float, wall_s: float) -> None:
         if isinstance(entry, Led | Adopted | Ceded):
             self._replay_succession(entry, now, wall_s)
+        elif isinstance(entry, SecretsSealed) and entry.job in self.jobs:
+            self.jobs[entry.job].sealed[entry.member] = entry.secrets
         elif isinstance(entry, Removed):
             self.remove(job for job in entry.jobs if job in self._ended)
         elif isinstance(entry, EndCalled) and entry.job in self.jobs:

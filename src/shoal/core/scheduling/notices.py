@@ -14,7 +14,7 @@ import msgspec
 from shoal.core.events import Effect
 
 if TYPE_CHECKING:
-    from shoal.core.durability.journal import Led
+    from shoal.core.durability.journal import Led, Saved
     from shoal.core.negotiation.held_leases import HeldLease
     from shoal.core.negotiation.negotiator import GangRound, Wish
     from shoal.model.ids import GroupId, JobId, NodeId
@@ -79,6 +79,13 @@ class TakenUp(PartNotice, frozen=True):
     led: Led
 
 
+class SavedElsewhere(PartNotice, frozen=True):
+    """A task of a job that is kept here has a checkpoint, at the job's scheduler."""
+
+    saved: Saved
+    leader: NodeId
+
+
 class Released(PartNotice, frozen=True):
     """Another scheduler has a job of ours: nothing of it concerns this one any more."""
 
@@ -95,6 +102,7 @@ Notice: TypeAlias = (
     | NotStarted
     | RoomChanged
     | TakenUp
+    | SavedElsewhere
     | Released
 )
 Consequence: TypeAlias = Effect | Notice

@@ -42,6 +42,8 @@ from shoal.core.artifacts.events import (
     CheckpointKept,
     CheckpointMissed,
     FetchCheckpoint,
+    KeptFetched,
+    KeptMissed,
     OutputsFetched,
     OutputsLost,
 )
@@ -111,6 +113,7 @@ from shoal.core.scheduling.notices import (
     Refused,
     Released,
     RoomChanged,
+    SavedElsewhere,
     TakenUp,
     Won,
 )
@@ -194,6 +197,8 @@ class Scheduler:
             OutputsLost,
             CheckpointKept,
             CheckpointMissed,
+            KeptFetched,
+            KeptMissed,
             RemovalRequested,
             JobMeasured,
             EndCallEnded,
@@ -349,6 +354,8 @@ class Scheduler:
                 return self.results.settle(event, now)
             case CheckpointKept() | CheckpointMissed():
                 return self._on_checkpoint_fetched(event, now)
+            case KeptFetched() | KeptMissed():
+                return self.succession.on_fetched(event, now)
             case RemovalRequested() | JobMeasured() | EndCallEnded():
                 return [*self._upkeep.on_event(event, now)]
             case Booted():
@@ -392,6 +399,7 @@ class Scheduler:
         if isinstance(entry, str):
             return [Answer(event.token, job.id, refused=entry)]
         entries = self.book.submit(entry, now)
+        entries += self._provisions.sealed_for(entry.job, entry.members)
         needs = [NeedChanged(group.id) for group in job.groups]
         return [*map(Record, entries), Answer(event.token, job.id), *needs]
 
@@ -685,6 +693,8 @@ class Scheduler:
             case TakenUp():
                 self.book.replay(notice.led, now, self._roster.wall_s(now))
                 return self._dispatcher.inherit(notice.led.job, now)
+            case SavedElsewhere():
+                return [*self._provisions.follow(notice.saved, notice.leader)]
             case Released():
                 return self._on_released(notice.job)
             case RoomChanged():

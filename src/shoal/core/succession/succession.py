@@ -4,7 +4,8 @@ Theory of operation. A kept job has *members*: the scheduler that it was submitt
 and its keepers, which are other nodes of the same owner. At each time at most one of
 them *leads* the job: it schedules it in a *term*, a number that rises. The log of a job
 is its journal entries. The leader sends it to the others (`Keep`), who have it on disk
-before they answer (`Kept`). What most members have is *safe*: it outlives any minority.
+before they answer (`Kept`), with the files that it names (`belongings`). What most
+members have is *safe*: it outlives any minority.
 
     leader -- Keep(entries) --> keeper        keeper -- Kept(have) --> leader
     candidate -- Candidacy(term) --> member   member -- Ballot(granted) --> candidate
@@ -23,7 +24,9 @@ before they answer (`Kept`). What most members have is *safe*: it outlives any m
   that. So an old leader has stopped to start tasks before a new one begins, though
   neither can reach the other, and what its tasks report to it is never safe.
 - **A new term begins with a whole log.** Its leader sends all of it again. A keeper
-  goes on with the log it had until the new one has reached `base` entries.
+  goes on with the log it had until the new one has reached `base` entries, with all
+  their files. Who takes a job up begins with the entries whose files it has: what came
+  after those was never safe, and their workers say it again.
 - **Restart.** A leader that restarts holds no sway. It stands for the next term; its
   own keepers let it, though they heard it a moment ago. Its log is what its book says.
 - **Stepping down.** A leader that hears of a higher term lets the job go (`Ceded`), and
@@ -43,6 +46,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from shoal.core.artifacts.events import DropKept, KeptFetched, KeptMissed
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.durability.compaction import job_entries
 from shoal.core.durability.journal import (
@@ -51,14 +55,23 @@ from shoal.core.durability.journal import (
     JobKept,
     KeptOver,
     Led,
+    Saved,
     Submitted,
+    TreeHad,
     Vowed,
     decode,
     encode,
 )
 from shoal.core.durability.journal_repair import job_of
 from shoal.core.events import Answer, Effect, Record, Send
-from shoal.core.scheduling.notices import Consequence, NeedChanged, Released, TakenUp
+from shoal.core.scheduling.notices import (
+    Consequence,
+    NeedChanged,
+    Released,
+    SavedElsewhere,
+    TakenUp,
+)
+from shoal.core.succession.belongings import Belongings
 from shoal.core.succession.kept_jobs import KeptJobs, KeptLog
 from shoal.core.timing import (
     BEAT_S,
@@ -87,7 +100,8 @@ if TYPE_CHECKING:
 
     from shoal.core.membership.roster import Roster
     from shoal.core.scheduling.job_book import JobBook
-    from shoal.model.job import Group, Job
+    from shoal.model.ids import TaskId
+    from shoal.model.job import Job
 
 JOBS_MAX: Final = 256
 LOG_BYTES_MAX: Final = 16 << 20
@@ -113,7 +127,8 @@ class _Lead(msgspec.Struct, kw_only=True):
     entries: list[bytes] = []
     base: int = 0
     elected: bool = True
-    have: dict[NodeId, int] = {}
+    have: dict[NodeId, int] = {}  # how many entries
+    whole: dict[NodeId, int] = {}  # and how many with all their files
     sent: dict[NodeId, tuple[int, float]] = {}  # up to which entry, and when
     swayed: dict[NodeId, float] = {}  # when the latest beat that each answered was sent
     beat: int = 0
@@ -166,6 +181,7 @@ class Succession:
         self._led: dict[JobId, _Lead] = {}
         self.others = KeptJobs(journal)
         self._logs, self._vows = self.others.logs, self.others.vows
+        self._belongings = Belongings(node, heap)
         self._stands: dict[JobId, _Stand] = {}
         self._free: list[Effect] = []  # that were held, and leave with this turn
         self._flushes: Deadlines[JobId] = Deadlines(heap)
@@ -189,7 +205,7 @@ class Succession:
         lead = self._led.get(job)
         if lead is None:
             return 0, 0
-        whole = sum(lead.have.get(m, 0) >= len(lead.entries) for m in lead.members)
+        whole = sum(lead.whole.get(m, 0) >= len(lead.entries) for m in lead.members)
         return whole, len(lead.members) - 1
 
     def whereabouts(self, job: JobId) -> NodeId | None:
@@ -233,11 +249,8 @@ class Succession:
             return f"only jobs of {own} are kept by nodes of {own}"
         if job.schedule is not None or any(group.verify for group in job.groups):
             return "a job with a schedule, or with verified results, cannot be kept"
-        if any(_has_files(group) for group in job.groups):
-            return (
-                "a job with files of its own, outputs, secrets or standard input "
-                "cannot be kept: these are on this node alone"
-            )
+        if any(group.tasks[0].work.stdin != "none" for group in job.groups):
+            return "a job with standard input cannot be kept: that comes to this node"
         size = len(encode(Submitted(job, 0.0))[1])
         if size > KEPT_BYTES_MAX // 2:
             most = KEPT_BYTES_MAX // 2
@@ -267,6 +280,8 @@ class Succession:
     def boot(self, now: float) -> list[Consequence]:
         """Stand for the jobs that an earlier life led."""
         follows: list[Consequence] = []
+        for job, log in self._logs.items():
+            follows += self._belongings.want(job, log)
         for record in self._book.jobs.values():
             job = record.job.id
             if record.members and job not in self.others.over:
@@ -341,7 +356,7 @@ class Succession:
         return True
 
     def _safe(self, lead: _Lead) -> int:
-        others = (lead.have.get(m, 0) for m in lead.members if m != self._node)
+        others = (lead.whole.get(m, 0) for m in lead.members if m != self._node)
         return int(max(0, lead.most(others)))
 
     def _release(self, lead: _Lead) -> None:
@@ -413,7 +428,7 @@ class Succession:
         if keep.over:
             # Whatever the term: most members have the end, so all later leaders have.
             let_go = self._let_go(job, peer, keep.term)
-            return [*let_go, Record(self._forget(job)), Send(peer, _over(keep))]
+            return [*let_go, *self._drop(job), Send(peer, _over(keep))]
         vowed = max(self._vowed(job), log.latest if log else 0)
         lead = self._led.get(job)
         if lead is not None:
@@ -429,7 +444,8 @@ class Succession:
         self._watch(job, log, now)
         have = log.have(keep.term)
         news = keep.entries[max(0, have - keep.start) :] if keep.start <= have else ()
-        if not _are_of(job, news) or sum(map(len, log.entries)) > LOG_BYTES_MAX:
+        size = sum(map(len, log.log.entries))
+        if not _are_of(job, news) or size > LOG_BYTES_MAX:
             self.counts["entries refused"] += 1
             return follows
         if news or keep.term > log.latest:
@@ -438,7 +454,40 @@ class Succession:
             )
             log.take(entry)
             follows.append(Record(entry))
-        return [*follows, Send(peer, _kept(keep, log.have(keep.term), keep.term))]
+            follows += _saved_in(news, peer)
+        have, lacking = log.have(keep.term), log.lacking(keep.term)
+        kept = _kept(keep, have, keep.term, lacking)
+        return [*follows, Send(peer, kept), *self._belongings.want(job, log)]
+
+    def on_fetched(
+        self, event: KeptFetched | KeptMissed, now: float
+    ) -> list[Consequence]:
+        """Note that files of a kept job are here, and tell its leader."""
+        job, log = event.job, self._logs.get(event.job)
+        self._belongings.on_fetched(event, now)
+        if log is None or event.tree in log.held:
+            return []
+        if isinstance(event, KeptMissed):
+            self.counts["files missed"] += 1
+            return []
+        had, term = TreeHad(job, event.tree), log.latest
+        self.others.take(had)
+        follows: list[Consequence] = [Record(had), *self._belongings.want(job, log)]
+        if self._vowed(job) > term:
+            return follows  # It keeps nothing more in this term.
+        kept = Kept(
+            job=job,
+            term=term,
+            have=log.have(term),
+            beat=0,
+            vowed=term,
+            lacking=log.lacking(term),
+        )
+        return [*follows, Send(log.leader, kept)]
+
+    def _drop(self, job: JobId) -> list[Consequence]:
+        """Forget a job that is over, with its files."""
+        return [Record(self._forget(job)), DropKept(job)]
 
     def _let_go(self, job: JobId, to: NodeId, term: int) -> list[Consequence]:
         """Step down, if this node has scheduled a job that another leads now."""
@@ -461,7 +510,10 @@ class Succession:
             return [] if stands else self._stand(kept.job, now, kept.vowed)
         if kept.term != lead.term:
             return []
-        lead.have[peer] = max(lead.have.get(peer, 0), min(kept.have, len(lead.entries)))
+        have = min(kept.have, len(lead.entries))
+        lead.have[peer] = max(lead.have.get(peer, 0), have)
+        whole = have - min(have, kept.lacking)
+        lead.whole[peer] = max(lead.whole.get(peer, 0), whole)
         if (sent_at := lead.beats.get(kept.beat)) is not None:
             lead.swayed[peer] = max(lead.swayed.get(peer, sent_at), sent_at)
         self._release(lead)
@@ -527,6 +579,7 @@ class Succession:
     def _forget(self, job: JobId) -> KeptOver:
         self._stands.pop(job, None)
         self._watches.drop(job)
+        self._belongings.forget(job)
         over = KeptOver(job)
         self.others.take(over)
         return over
@@ -554,7 +607,7 @@ class Succession:
         if (lead := self._led.get(job)) is not None:
             return lead.members, lead.term, ALL
         log = self._logs[job]
-        return log.members, log.term, len(log.entries)
+        return log.members, log.term, log.log.whole
 
     def _vowed(self, job: JobId) -> int:
         vow = self._vows.get(job)
@@ -599,7 +652,7 @@ class Succession:
             parting.unheard.pop(peer, None)
             return []
         if ballot.over and (job in self._logs or job in self._led):
-            return [*self._let_go(job, peer, ballot.term), Record(self._forget(job))]
+            return [*self._let_go(job, peer, ballot.term), *self._drop(job)]
         stand = self._stands.get(job)
         if stand is None:
             return []
@@ -628,11 +681,12 @@ class Succession:
             lead = msgspec.structs.replace(before, term=term, elected=True)
         else:
             assert log is not None, "who stands leads a job or keeps it"
-            entries, members = log.entries, log.members
+            entries, members = log.log.entries[: log.log.whole], log.members
             led = Led(job, term, tuple(entries))
             lead = _Lead(job=job, term=term, members=members)
         lead.entries, lead.base = [*entries], len(entries)
-        lead.have, lead.sent = {}, {}
+        lead.have, lead.whole, lead.sent = {}, {}, {}
+        self._belongings.forget(job)
         self._led[job] = lead
         if job in self._book.jobs:
             self._book.jobs[job].term = term
@@ -659,6 +713,9 @@ class Succession:
             late = [h for h in lead.held if type(h.effect) is Answer]
             self._free += [held.effect for held in late]
             lead.held = [held for held in lead.held if held not in late]
+        for job in self._belongings.due(now):
+            if (log := self._logs.get(job)) is not None:
+                follows += self._belongings.want(job, log)
         for job in self._partings_due.pop_due(now):
             follows += self._part(job, now)
         for job in self._watches.pop_due(now):
@@ -671,13 +728,6 @@ class Succession:
         place = log.members.index(self._node) if self._node in log.members else 0
         log.heard_at = max(log.heard_at, now)
         self._watches.set(job, now + GONE_S + STAGGER_S * place)
-
-
-def _has_files(group: Group) -> bool:
-    """Whether tasks of a group need, or leave, what only their scheduler has."""
-    work = group.tasks[0].work
-    takes = work.workdir or work.python.files or work.secrets or group.inputs
-    return bool(takes or work.outputs or work.keep_stdout or work.stdin != "none")
 
 
 def _batch(entries: list[bytes], start: int) -> tuple[bytes, ...]:
@@ -700,8 +750,24 @@ def _are_of(job: JobId, entries: Iterable[bytes]) -> bool:
         return False
 
 
-def _kept(keep: Keep, have: int, vowed: int) -> Kept:
-    return Kept(job=keep.job, term=keep.term, have=have, beat=keep.beat, vowed=vowed)
+def _saved_in(entries: Iterable[bytes], leader: NodeId) -> list[SavedElsewhere]:
+    """Return the newest checkpoint of each task that these entries name."""
+    newest: dict[TaskId, SavedElsewhere] = {}
+    for entry in map(decode, entries):
+        if isinstance(entry, Saved):
+            newest[entry.task] = SavedElsewhere(entry, leader)
+    return list(newest.values())
+
+
+def _kept(keep: Keep, have: int, vowed: int, lacking: int = 0) -> Kept:
+    return Kept(
+        job=keep.job,
+        term=keep.term,
+        have=have,
+        beat=keep.beat,
+        vowed=vowed,
+        lacking=lacking,
+    )
 
 
 def _over(keep: Keep) -> Ballot:

@@ -48,7 +48,8 @@ class Kept(Message, frozen=True, tag="kept"):
     """The sender has so many entries of the log of this term on its disk.
 
     `vowed` is the highest term that it promised anybody; if that is beyond `term`, it
-    keeps nothing more in this one.
+    keeps nothing more in this one. Of the last `lacking` of the entries some files are
+    not there yet.
     """
 
     job: JobId
@@ -56,6 +57,7 @@ class Kept(Message, frozen=True, tag="kept"):
     have: Count
     beat: Count
     vowed: Count
+    lacking: Count = 0
 
 
 class Candidacy(Message, frozen=True, tag="candidacy"):

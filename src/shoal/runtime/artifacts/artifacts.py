@@ -25,6 +25,7 @@ from shoal.protocol.messages import ALL_OUTPUTS
 from shoal.runtime.artifacts.blob_exchange import BlobExchange
 from shoal.runtime.artifacts.cache_report import CacheReport
 from shoal.runtime.artifacts.checkpoint_fetch import CheckpointFetch
+from shoal.runtime.artifacts.kept_files import KeptFiles, holder_of
 from shoal.runtime.artifacts.kept_stdout import KeptStdout
 from shoal.runtime.artifacts.output_fetch import OutputFetch
 from shoal.runtime.artifacts.secret_store import SecretStore
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from shoal.core.artifacts.events import DropKept, TreeKind
     from shoal.core.events import Event, StartTask
     from shoal.core.scheduling.job_book import JobRecord
     from shoal.core.scheduling.scheduler import Scheduler
@@ -114,6 +116,7 @@ class Artifacts:
         self.output_fetch = OutputFetch(
             identity.node, self.blobs, feed, outputs.note_pull, self._checking
         )
+        self.kept_files = KeptFiles(self.blobs, feed)
         self._held: dict[JobId, float | None] = {}  # and when its end was noticed
         self._tending: asyncio.Task[None] | None = None  # set by `start`
 
@@ -124,6 +127,8 @@ class Artifacts:
         if (machine := self._scheduler()) is not None:
             records = list(machine.book.jobs.values())
             await asyncio.to_thread(self._hold_all, records)
+            for job, log in machine.succession.others.logs.items():
+                await asyncio.to_thread(self._hold_kept, job, log.named)
         self._tending = asyncio.get_running_loop().create_task(self._tend())
 
     async def close(self) -> None:
@@ -132,6 +137,7 @@ class Artifacts:
             self._tending.cancel()
             await asyncio.gather(self._tending, return_exceptions=True)
         await self.output_fetch.close()
+        await self.kept_files.close()
         await self.warmth.close()
         await self.checkpoints.close()
         await self.blobs.close()
@@ -262,6 +268,17 @@ class Artifacts:
                 blobs = self._whole(tree, strictly=False)
                 self.store.hold(f"results {job.id}", blobs)
 
+    # As a keeper.
+
+    def drop_kept(self, effect: DropKept) -> None:
+        """Hold nothing more of a job that was kept for another node."""
+        self.kept_files.drop(effect)
+        self.checkpoints.forget_job(effect.job)
+
+    def _hold_kept(self, job: JobId, trees: dict[BlobId, TreeKind]) -> None:
+        for tree, kind in trees.items():
+            self.store.hold(holder_of(job, kind), self._whole(tree, strictly=False))
+
     async def _tend(self) -> None:
         """Periodically release blobs held for ended jobs."""
         loop = asyncio.get_running_loop()
@@ -279,9 +296,13 @@ class Artifacts:
         machine = self._scheduler()
         if machine is None:
             return
+        for record in machine.book.jobs.values():
+            if record.members and record.state == "active":
+                self._held.setdefault(record.job.id, None)  # It may have been taken up.
         for job, ended_at in list(self._held.items()):
             record = machine.book.jobs.get(job)
-            if record is not None and record.state == "active":
+            is_kept = job in machine.succession.others.logs
+            if is_kept or (record is not None and record.state == "active"):
                 continue
             if ended_at is None:
                 self._held[job] = now

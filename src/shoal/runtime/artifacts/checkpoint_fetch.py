@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from shoal.core.artifacts.events import FetchCheckpoint
     from shoal.core.events import Event
-    from shoal.model.ids import BlobId, NodeId, TaskId
+    from shoal.model.ids import BlobId, JobId, NodeId, TaskId
     from shoal.runtime.artifacts.blob_exchange import BlobExchange
 
 KEPT_MAX: Final = 10_000
@@ -99,6 +99,10 @@ class CheckpointFetch:
             self._blobs.store.release(f"checkpoint {task}")
         if gone:
             self._write()
+
+    def forget_job(self, job: JobId) -> None:
+        """Drop the checkpoints of a job that was kept here for another node."""
+        self.forget([task for task in self._kept if task.partition(".")[0] == job])
 
     async def close(self) -> None:
         """Cancel all fetches."""

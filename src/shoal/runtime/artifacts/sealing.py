@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from shoal.net.identity.identity import public_key
 
 if TYPE_CHECKING:
-    from shoal.model.ids import Attempt, NodeId
+    from shoal.model.ids import Attempt, JobId, NodeId
     from shoal.net.identity.identity import Identity
 
 KEY_BYTES: Final = 32
@@ -32,9 +32,9 @@ _NONCE: Final = bytes(12)  # Safe: each key encrypts once.
 _PRIME: Final = 2**255 - 19
 
 
-def secret_purpose(attempt: Attempt, name: str) -> str:
-    """Return the purpose that binds a sealed secret to one attempt."""
-    return f"secret {name} of {attempt}"
+def secret_purpose(user: Attempt | JobId, name: str) -> str:
+    """Return the purpose that binds a sealed secret to one attempt, or to one job."""
+    return f"secret {name} of {user}"
 
 
 def seal(node: NodeId, purpose: str, data: bytes) -> bytes:

@@ -19,9 +19,10 @@ from shoal.runtime.artifacts.sealing import seal, secret_purpose, unseal
 from shoal.runtime.membership.shoal_membership import write_private
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from shoal.model.ids import Attempt, NodeId
+    from shoal.model.ids import Attempt, JobId, NodeId
     from shoal.net.identity.identity import Identity
 
 SECRETS_MAX: Final = 1_000
@@ -81,18 +82,29 @@ class SecretStore:
         return value.decode()
 
     def seal_for(
-        self, worker: NodeId, attempt: Attempt, names: tuple[str, ...]
+        self,
+        to: NodeId,
+        purpose: Attempt | JobId,
+        names: tuple[str, ...],
+        job: JobId,
+        inherited: Mapping[str, bytes],
     ) -> dict[str, bytes]:
-        """Return secrets sealed to a worker; skip unreadable ones.
+        """Return secrets sealed to a node; skip unreadable ones.
 
-        The worker reports the missing ones.
+        Those of a job that was kept here, and taken up, are `inherited`; they come
+        before what has the same name here. A worker reports the missing ones.
         """
         sealed: dict[str, bytes] = {}
         for name in names:
             try:
-                if (value := self.get(name)) is not None:
-                    purpose = secret_purpose(attempt, name)
-                    sealed[name] = seal(worker, purpose, value.encode())
+                value: bytes | None = None
+                if name in inherited:
+                    was = secret_purpose(job, name)
+                    value = unseal(self._identity, was, inherited[name])
+                elif (known := self.get(name)) is not None:
+                    value = known.encode()
+                if value is not None:
+                    sealed[name] = seal(to, secret_purpose(purpose, name), value)
             except (ShoalError, OSError, ValueError):
                 continue
         return sealed

@@ -32,10 +32,13 @@ from shoal.core.durability.journal import (
     Returned,
     Revoked,
     RunKept,
+    Saved,
     ScheduleMoved,
+    SecretsSealed,
     StandingKept,
     Submitted,
     TaskKept,
+    TreeHad,
     UsageAdded,
     Vowed,
 )
@@ -192,6 +195,9 @@ class Journals:
                 | JobKept()
                 | Vowed()
                 | KeptOver()
+                | TreeHad()
+                | SecretsSealed()
+                | Saved()
             ):
                 # The first are nothing new, and no simulated disk is ever compacted.
                 pass  # Kept jobs have a world of their own: `sim/succession`.

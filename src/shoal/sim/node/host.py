@@ -15,7 +15,13 @@ from typing import Any, Final, Protocol, final
 import msgspec
 
 from shoal.core.admission.invitation_book import OpenInvitation
-from shoal.core.artifacts.events import DropOutputs, FetchCheckpoint, FetchOutputs
+from shoal.core.artifacts.events import (
+    DropKept,
+    DropOutputs,
+    FetchCheckpoint,
+    FetchKept,
+    FetchOutputs,
+)
 from shoal.core.discovery.events import LearnAddresses, NetworkOpened
 from shoal.core.durability.journal import Entry
 from shoal.core.environments.events import RemoveEnvironment
@@ -271,6 +277,8 @@ class SimHost:
             FetchOutputs: self.staging.fetch_outputs,
             DropOutputs: self.staging.drop_outputs,
             FetchCheckpoint: self.staging.fetch_checkpoint,
+            FetchKept: self.staging.fetch_kept,
+            DropKept: self._ignore,
             Show: self._show,
             DoubtOutput: partial(self._scene.watch.doubted, self),
             PauseOutput: self._pause_output,

@@ -20,7 +20,10 @@ from shoal.core.artifacts.events import (
     CheckpointMissed,
     DropOutputs,
     FetchCheckpoint,
+    FetchKept,
     FetchOutputs,
+    KeptFetched,
+    KeptMissed,
     OutputsFetched,
     OutputsLost,
     StagingEnded,
@@ -176,6 +179,19 @@ class SimStaging:
                 self._calls.feed(kept)
 
         self._soon(lambda: self._fetch(effect.worker, (effect.tree,), done))
+
+    def fetch_kept(self, effect: FetchKept) -> None:
+        """Fetch a tree of a job of another scheduler; tell what came of it."""
+        job, tree = effect.job, effect.tree
+
+        def done(reason: str) -> None:
+            missed, fetched = KeptMissed(job, tree, reason), KeptFetched(job, tree)
+            self._calls.feed(missed if reason else fetched)
+
+        def begin() -> None:
+            self._blobs.fetch_tree(tree, effect.sources, done)
+
+        self._soon(begin)
 
     def _soon(self, call: Callable[[], None]) -> None:
         """Not at once: no facts are fed while effects are performed."""

@@ -9,22 +9,37 @@
 | S5 | a task that runs at most once begins once |
 | S6 | a job that was acknowledged ends well, though its scheduler never comes back |
 | S7 | at the end one node has the job, and nobody keeps a log of it |
+| S8 | when a success is acknowledged, most members have its outputs |
+| S9 | at the end the node that has a job has the outputs of all tasks that are done |
+| S10 | a task starts with its code and the outputs of all tasks that it needs |
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from shoal.core.durability.journal import Adopted, Ceded, Entry, Finished, KeptOver, Led
+from shoal.core.durability.journal import (
+    Adopted,
+    Ceded,
+    Entry,
+    Exited,
+    Finished,
+    KeptOver,
+    Led,
+    Submitted,
+)
 from shoal.core.peer import Peer
+from shoal.model.ids import JobId, TaskId
 from shoal.protocol.messages import Acknowledgement, Assignment
 from shoal.sim.node.host import HostWatch, SimHost
+from shoal.sim.node.staging import needed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from shoal.core.events import Answer
-    from shoal.model.ids import Attempt, JobId, NodeId, TaskId
+    from shoal.core.scheduling.scheduler import Scheduler
+    from shoal.model.ids import Attempt, NodeId
     from shoal.model.job import Job
     from shoal.sim.checkers.violations import Violations
     from shoal.sim.node.driver import SimProcess
@@ -41,6 +56,9 @@ class KeptPromises(HostWatch):
         self.refused: list[str] = []
         self.takeovers = 0
         self.begun: dict[TaskId, int] = {}  # processes
+        self.hosts: Mapping[NodeId, SimHost] = {}
+        self._members: dict[JobId, tuple[NodeId, ...]] = {}
+        self._left: dict[tuple[NodeId, Attempt], tuple[TaskId, list[str]]] = {}
         self._jobs = jobs
         self._leaders: dict[tuple[JobId, int], NodeId] = {}
         self._latest: dict[JobId, int] = {}  # term in which a task started last
@@ -65,9 +83,30 @@ class KeptPromises(HostWatch):
         if self._jobs[task.job].at_most_once and self.begun[task.id] > 1:
             self.violations.report("S5", f"{task.id} begins again on {host.id}")
 
+        self._check_files(host, process)
+
+    def _check_files(self, host: SimHost, process: SimProcess) -> None:
+        start = process.start
+        groups = {group.id: group for group in self._jobs[start.task.job].groups}
+        needed = groups[start.task.group].needs
+        count = sum(len(groups[id_].tasks) for id_ in needed)
+        here = [tree for tree in needed_by(start) if host.blobs.has_tree(tree)]
+        if len(start.inputs) != count or len(here) < len(needed_by(start)):
+            what = f"{start.task.id} starts with {len(here)} trees on {host.id}"
+            self.violations.report("S10", what)
+
+    def _note_outputs(self, host: SimHost, entry: Entry) -> None:
+        if isinstance(entry, Submitted):
+            self._members[entry.job.id] = entry.members
+        if isinstance(entry, Finished | Exited) and entry.attempt and entry.outcome:
+            trees: list[str] = list(entry.outcome.outputs.values())
+            if entry.outcome.exit_code == 0 and trees:
+                self._left[host.id, entry.attempt] = entry.task, trees
+
     def safe(self, host: SimHost, entries: Sequence[Entry]) -> None:
         """Note terms and successes that are on disk."""
         for entry in entries:
+            self._note_outputs(host, entry)
             if isinstance(entry, Led):
                 self.takeovers += bool(entry.entries)
                 leader = self._leaders.setdefault((entry.job, entry.term), host.id)
@@ -94,6 +133,8 @@ class KeptPromises(HostWatch):
             if key[0] != node or task not in tasks
         }
         self._succeeded = kept
+        left = self._left.items()
+        self._left = {k: v for k, v in left if k[0] != node or v[0] not in tasks}
 
     def _on_assignment(self, host: SimHost, _: NodeId, message: object) -> None:
         assert isinstance(message, Assignment)
@@ -113,6 +154,7 @@ class KeptPromises(HostWatch):
     def _on_acknowledgement(self, host: SimHost, _: NodeId, message: object) -> None:
         assert isinstance(message, Acknowledgement)
         for attempt in message.attempts:
+            self._check_kept(host, attempt)
             task = self._succeeded.get((host.id, attempt))
             if task is None:
                 continue
@@ -120,6 +162,31 @@ class KeptPromises(HostWatch):
             if told != attempt:
                 what = f"{host.id} acknowledges {attempt} of {task}, after {told}"
                 self.violations.report("S4", what)
+
+    def _check_kept(self, host: SimHost, attempt: Attempt) -> None:
+        """Check that most members have the outputs of an acknowledged success."""
+        task, trees = self._left.pop((host.id, attempt), (TaskId(""), []))
+        if not trees:
+            return
+        members = self._members[self._job_of(task)]
+        disks = [self.hosts[member].blobs for member in members]
+        having = sum(all(map(blobs.has_tree, trees)) for blobs in disks)
+        if having <= len(members) // 2:
+            what = f"{host.id} acknowledges {task}; {having} members have its outputs"
+            self.violations.report("S8", what)
+
+    def _job_of(self, task: TaskId) -> JobId:
+        return JobId(task.partition(".")[0])
+
+    def _check_outputs(self, host: SimHost, scheduler: Scheduler, job: JobId) -> None:
+        for task in scheduler.book.jobs[job].job.tasks():
+            record = scheduler.book.tasks[task.id]
+            if record.state != "done" or record.outcome is None:
+                continue
+            trees = record.outcome.outputs.values()
+            if not all(map(host.blobs.has_tree, trees)):
+                what = f"{host.id} has no outputs of {task.id}"
+                self.violations.report("S9", what)
 
     def settle(self, hosts: Sequence[SimHost]) -> None:
         """Check how the world ended."""
@@ -132,6 +199,7 @@ class KeptPromises(HostWatch):
                 scheduler = machine.scheduler
                 if (record := scheduler.book.jobs.get(job)) is not None:
                     ends.append(f"{record.state} at {host.id}")
+                    self._check_outputs(host, scheduler, job)
                 if job in scheduler.succession.others.logs:
                     self.violations.report("S7", f"{host.id} still keeps {job}")
             if job in self._over and not ends:

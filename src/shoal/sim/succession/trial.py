@@ -1,7 +1,8 @@
 """The world of one seed: kept jobs, a scheduler that is lost, and checkers.
 
 Three to five schedulers of one owner, some of them workers too, and more workers. Jobs
-come early, when all are linked. Then the scheduler of the jobs dies for good, or comes
+come early, when all are linked; many have code, steps, outputs and checkpoints. Then
+the scheduler of the jobs dies for good, or comes
 back, or is cut off with some of the workers; other members crash or are cut off, disks
 are slow, messages get lost. So many members are left in the end that a majority is
 there. Then the network heals, and every job must end.
@@ -16,15 +17,19 @@ from typing import Final, final
 import msgspec
 
 from shoal.core.events import JobSubmitted
+from shoal.model.caches import TREE
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
-from shoal.model.job import Group, Job, Retry, Task
+from shoal.model.job import Group, Job, Retry, Task, Work
 from shoal.model.resources import Capacity, Profile
+from shoal.protocol.limits import PIECE_BYTES_MAX
 from shoal.protocol.messages import Role
 from shoal.sim.agenda import Agenda
+from shoal.sim.artifacts.workload import with_work
 from shoal.sim.checkers.violations import Violation, Violations
 from shoal.sim.faults.schedule import Burst, Crash, Fault, Partition, SlowDisk, heal
 from shoal.sim.node import trust
 from shoal.sim.node.assembly import assemble_peer, compact_journal
+from shoal.sim.node.blobs import PackedTree, pack_tree
 from shoal.sim.node.driver import Behaviour
 from shoal.sim.node.host import NodeSpec, Tap
 from shoal.sim.succession.promises import KeptPromises
@@ -39,6 +44,10 @@ FAULT_S: Final = (0.5, 60.0)
 HEAL_S: Final = 130.0
 END_S: Final = 1_200.0
 DRIFT: Final = 0.004
+FILES_SHARE: Final = 0.6  # of worlds whose jobs have files
+STEPS_SHARE: Final = 0.4  # of their jobs that have a second step
+SAVING_SHARE: Final = 0.3  # of their tasks that save checkpoints
+FILE_BYTES: Final = (300, 3 * PIECE_BYTES_MAX)
 ALONE_SHARE: Final = 0.4  # of worlds in which only the first scheduler has trouble
 
 
@@ -68,6 +77,7 @@ class KeptScript(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...]
     behaviours: dict[TaskId, Behaviour]
     faults: tuple[tuple[float, float | None, Fault], ...]  # begin, end, what
+    code: PackedTree | None = None  # of the jobs, if they have files
 
 
 def draw_script(seed: int) -> KeptScript:
@@ -79,7 +89,38 @@ def draw_script(seed: int) -> KeptScript:
     nodes += [_node(rng, w, ("worker",), True) for w in workers]
     jobs, behaviours = _jobs(rng, 4 if len(schedulers) > 4 else 2)
     faults = _faults(rng, schedulers, workers)
-    return KeptScript(tuple(nodes), tuple(jobs), behaviours, tuple(faults))
+    script = KeptScript(tuple(nodes), tuple(jobs), behaviours, tuple(faults))
+    return _with_files(Random(f"{seed}/files"), script)
+
+
+def _with_files(rng: Random, script: KeptScript) -> KeptScript:
+    """Give jobs code, outputs, second steps and checkpoints, in some worlds."""
+    if rng.random() >= FILES_SHARE:
+        return script
+    code = pack_tree(rng.randbytes(16), [rng.randbytes(n) for n in FILE_BYTES])
+    work = Work(workdir=f"{TREE}{code.name}", outputs=("out",))
+    jobs = tuple(_with_steps(rng, with_work(job, work)) for job in script.jobs)
+    plans: dict[TaskId, Behaviour] = {}
+    for task in (task for job in jobs for task in job.tasks()):
+        plan = script.behaviours.get(task.id) or Behaviour(run_s=rng.uniform(0.5, 9.0))
+        if rng.random() < SAVING_SHARE:
+            plan = msgspec.structs.replace(plan, talks=True, saves=2)
+        plans[task.id] = plan
+    replace = msgspec.structs.replace
+    return replace(script, jobs=jobs, behaviours=plans, code=code)
+
+
+def _with_steps(rng: Random, job: Job) -> Job:
+    """Add a step that needs the outputs of the first, to some jobs."""
+    if rng.random() >= STEPS_SHARE:
+        return job
+    [first], id_ = job.groups, GroupId(f"{job.id}.after")
+    tasks = tuple(
+        msgspec.structs.replace(first.tasks[0], id=TaskId(f"{id_}.{n}"), group=id_)
+        for n in range(2)
+    )
+    after = Group(id=id_, tasks=tasks, needs=(first.id,))
+    return msgspec.structs.replace(job, groups=(first, after))
 
 
 def _node(
@@ -210,6 +251,9 @@ class KeptTrial:
             world.agenda.at(begin, fault.begin, world)
             if end is not None:
                 world.agenda.at(end, fault.end, world)
+        if script.code is not None:
+            world.hosts[FIRST].blobs.keep(script.code)
+        self.promises.hosts = world.hosts
         world.run(HEAL_S)
         self._heal()
         world.run(END_S)
