@@ -9,6 +9,7 @@ import pytest
 from tests.integration.live_shoal import LiveNode, LiveShoal, eventually, live_shoal
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.client.shipping import ship_all, take_outputs
 from shoal.errors import ShoalError
 from shoal.net.identity.petname import petname
 
@@ -26,6 +27,24 @@ echo "end $SHOAL_TASK_ID" >>"$DIARY"
 """Tasks that go on until the test lets them end, so that it may take its time."""
 
 
+MAKE = """
+id=${SHOAL_TASK_ID##*.}
+echo "begin $SHOAL_TASK_ID" >>"$DIARY"
+n=0; while [ $id -gt 1 ] && [ ! -e "$GO" ] && [ $n -lt 3000 ]; do
+  sleep 0.1; n=$((n+1)); done
+mkdir out
+echo "$id $(cat words.txt) $TOKEN" >out/part-$id
+echo "end $SHOAL_TASK_ID" >>"$DIARY"
+"""
+"""Tasks with code, a secret and outputs; the first two wait for nobody."""
+
+SUM = """
+echo "begin $SHOAL_TASK_ID" >>"$DIARY"
+cat $(find . -name 'part-*' | sort) words.txt >sum
+echo "end $SHOAL_TASK_ID" >>"$DIARY"
+"""
+
+
 @pytest.fixture
 def shoal(tmp_path: Path) -> Iterator[LiveShoal]:
     tmp_path.chmod(0o755)
@@ -39,12 +58,12 @@ class KeptWork:
 
     def __init__(self, shoal: LiveShoal) -> None:
         self.shoal = shoal
-        self.diary, self._go = shoal.folder / "diary", shoal.folder / "go"
+        self.diary, self.go = shoal.folder / "diary", shoal.folder / "go"
 
     def submit(self) -> None:
         spec = {
             "command": ["sh", "-c", SCRIPT],
-            "env": {"DIARY": str(self.diary), "GO": str(self._go)},
+            "env": {"DIARY": str(self.diary), "GO": str(self.go)},
             "array": TASKS,
             "keepers": 2,
             "resources": {"gpu": 1, "cpu": 0.1, "ram": "64MB"},
@@ -54,7 +73,7 @@ class KeptWork:
         eventually(lambda: self.written("begin").total() == AT_ONCE, PATIENCE_S)
 
     def let_end(self) -> None:
-        self._go.touch()
+        self.go.touch()
 
     def written(self, what: str) -> Counter[str]:
         """Return how often each task began, or ended."""
@@ -80,6 +99,13 @@ def taken_up(shoal: LiveShoal) -> LiveNode:
     eventually(lambda: len(heirs()) == 1, PATIENCE_S)
     [heir] = heirs()
     return heir
+
+
+def is_kept(node: LiveNode) -> bool:
+    """Whether two tasks are done, and most members have all that is known of the job."""
+    job = job_at(node)
+    done = sum(task.state == pb.STATE_DONE for task in job.tasks)
+    return done == 2 and any(keeper.whole for keeper in job.keepers)
 
 
 def is_done(node: LiveNode) -> bool:
@@ -132,3 +158,40 @@ def test_a_scheduler_that_returns_says_who_has_its_job_now(shoal: LiveShoal) -> 
     work.let_end()
     eventually(lambda: is_done(heir), PATIENCE_S)
     assert max(work.written("begin").values()) == 1
+
+
+def test_code_outputs_secrets_and_steps_outlive_the_node(
+    shoal: LiveShoal, tmp_path: Path
+) -> None:
+    work = KeptWork(shoal)
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "words.txt").write_text("some words\n")
+    env = {"DIARY": str(work.diary), "GO": str(work.go)}
+    common = {"workdir": str(code), "env": env}
+    common["resources"] = {"cpu": 0.1, "ram": "64MB"}
+    make = {"command": ["sh", "-c", MAKE], "array": 4, **common}
+    make |= {"outputs": ["out/*"], "secrets": ["TOKEN"]}
+    total = {"command": ["sh", "-c", SUM], "needs": ["make"], **common}
+    total |= {"outputs": ["sum"]}
+    spec: dict[str, object] = {"steps": {"make": make, "total": total}, "keepers": 2}
+    with shoal.boss.client() as client:
+        client.set_secret("TOKEN", "hush")
+        ship_all(client, spec)
+        client.submit(pb.SubmitRequest(job_id="j", json=json.dumps(spec)))
+    eventually(lambda: work.written("end").total() == 2, PATIENCE_S)
+    eventually(lambda: work.written("begin").total() == 4, PATIENCE_S)
+    eventually(lambda: is_kept(shoal.boss), PATIENCE_S)
+
+    shoal.boss.kill()
+    heir = taken_up(shoal)
+    work.let_end()
+    eventually(lambda: is_done(heir), PATIENCE_S, lambda: job_at(heir))
+    with heir.client() as client:
+        taken = take_outputs(client.outputs("j", "4"), client, tmp_path / "taken")
+
+    lines = [f"{n} some words hush" for n in range(4)]
+    [folder] = [each.folder for each in taken]
+    assert (Path(folder) / "sum").read_text().splitlines() == [*lines, "some words"]
+    assert set(work.written("begin").values()) == {1}
+    assert work.written("begin").total() == 5

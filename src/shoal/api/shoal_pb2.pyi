@@ -226,7 +226,7 @@ class WatchRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s", "objective", "steps", "more_steps", "schedule", "scheduled_by", "parent", "detached")
+    __slots__ = ("id", "name", "owner", "state", "reason", "priority", "submitted_s", "counts", "nodes", "exit_code", "tasks", "fraction", "number", "began_s", "ended_s", "objective", "steps", "more_steps", "schedule", "scheduled_by", "parent", "detached", "keepers")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -249,6 +249,7 @@ class Job(_message.Message):
     SCHEDULED_BY_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     DETACHED_FIELD_NUMBER: _ClassVar[int]
+    KEEPERS_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     owner: str
@@ -271,7 +272,18 @@ class Job(_message.Message):
     scheduled_by: str
     parent: str
     detached: bool
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., more_steps: _Optional[int] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., scheduled_by: _Optional[str] = ..., parent: _Optional[str] = ..., detached: _Optional[bool] = ...) -> None: ...
+    keepers: _containers.RepeatedCompositeFieldContainer[Keeper]
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[str] = ..., priority: _Optional[int] = ..., submitted_s: _Optional[float] = ..., counts: _Optional[_Union[Counts, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., exit_code: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., fraction: _Optional[float] = ..., number: _Optional[int] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., more_steps: _Optional[int] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., scheduled_by: _Optional[str] = ..., parent: _Optional[str] = ..., detached: _Optional[bool] = ..., keepers: _Optional[_Iterable[_Union[Keeper, _Mapping]]] = ...) -> None: ...
+
+class Keeper(_message.Message):
+    __slots__ = ("node", "whole", "away")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
+    node: NodeName
+    whole: bool
+    away: bool
+    def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ..., whole: _Optional[bool] = ..., away: _Optional[bool] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("cron", "timezone", "next_s", "runs", "last", "skipped")

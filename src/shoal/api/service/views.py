@@ -101,6 +101,10 @@ def job_view(node: Node, record: JobRecord) -> pb.Job:
         view.scheduled_by = job.occurrence.schedule
     if record.parent is not None:
         view.parent, view.detached = record.parent.task, record.parent.detached
+    view.keepers.extend(
+        pb.Keeper(node=name_of(keeper.node), whole=keeper.whole, away=keeper.away)
+        for keeper in scheduler.succession.keepers_of(job.id)
+    )
     if (code := _exit_code(records, state)) is not None:
         view.exit_code = code
     aims = (group.objective for group in job.groups if group.objective is not None)

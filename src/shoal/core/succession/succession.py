@@ -42,7 +42,7 @@ and entries of one turn go together. Logs of others are bounded by `JOBS_MAX` an
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgspec
 
@@ -146,6 +146,14 @@ class _Lead(msgspec.Struct, kw_only=True):
         return ranked[self.needed - 1] if len(ranked) >= self.needed else float("-inf")
 
 
+class Keeper(NamedTuple):
+    """A node that keeps a job; `whole`: it has all of it, with all files."""
+
+    node: NodeId
+    whole: bool
+    away: bool
+
+
 class _Stand(msgspec.Struct):
     """A candidacy, and who has granted it."""
 
@@ -200,13 +208,16 @@ class Succession:
         """Whether this node holds sway over a job."""
         return job in self._led and job not in self._book.suspended
 
-    def keepers_of(self, job: JobId) -> tuple[int, int]:
-        """Return how many keepers have all of a job of ours, and how many there are."""
+    def keepers_of(self, job: JobId) -> list[Keeper]:
+        """Return who keeps a job of ours, and who of them has all of it."""
         lead = self._led.get(job)
-        if lead is None:
-            return 0, 0
-        whole = sum(lead.whole.get(m, 0) >= len(lead.entries) for m in lead.members)
-        return whole, len(lead.members) - 1
+        members = () if lead is None else lead.members
+        found: list[Keeper] = []
+        for node in members:
+            if lead is not None and node != self._node:
+                is_whole = lead.whole.get(node, 0) >= len(lead.entries)
+                found.append(Keeper(node, is_whole, node not in self._linked))
+        return found
 
     def whereabouts(self, job: JobId) -> NodeId | None:
         """Return who schedules a job that is kept here, or was; None if unknown."""
