@@ -102,7 +102,7 @@ def taken_up(shoal: LiveShoal) -> LiveNode:
 
 
 def is_kept(node: LiveNode) -> bool:
-    """Whether two tasks are done, and most members have all that is known of the job."""
+    """Whether two tasks are done, and most members have all of the job."""
     job = job_at(node)
     done = sum(task.state == pb.STATE_DONE for task in job.tasks)
     return done == 2 and any(keeper.whole for keeper in job.keepers)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from shoal.core.events import Effect, Send
 from shoal.core.scheduling.notices import Consequence
+from shoal.core.succession.kept_jobs import KeptLog, TermLog
 from shoal.core.succession.succession import ALL, Succession
 from shoal.model.ids import JobId, NodeId
 from shoal.protocol.messages import Assignment
@@ -51,6 +52,27 @@ def once_begun_unknown_to_others(self: Any, job: JobId, effect: Effect) -> bool:
     return bool(_holds_word(self, job, effect))
 
 
+def kept_without_files(_self: Any, _term: int) -> int:
+    """Say that a log is kept whose files are not there."""
+    return 0
+
+
+def stood_without_files(self: Any, job: JobId) -> tuple[tuple[NodeId, ...], int, int]:
+    """Stand with all entries, whatever files are there, and go on with all of them."""
+    members, log_term, size = _position(self, job)
+    if (log := self._logs.get(job)) is not None:
+        log.log.whole = size = len(log.log.entries)
+    return members, log_term, size
+
+
+def new_log_without_files(self: Any) -> None:
+    """Go over to the log of a new term before its files are there."""
+    self.next_log.look(self.held)
+    if self.next_term and len(self.next_log.entries) >= self.next_base:
+        self.term, self.log = self.next_term, self.next_log
+        self.next_term, self.next_log = 0, TermLog()
+
+
 KEPT_BUGS: Final[tuple[tuple[str, Any, str, Any], ...]] = (
     ("no majority asked", Succession, "_stand", no_majority_asked),
     ("length overstated", Succession, "_position", length_overstated),
@@ -62,14 +84,19 @@ KEPT_BUGS: Final[tuple[tuple[str, Any, str, Any], ...]] = (
         "_holds_word",
         once_begun_unknown_to_others,
     ),
+    ("kept without its files", KeptLog, "lacking", kept_without_files),
+    ("stood without its files", Succession, "_position", stood_without_files),
+    ("new log without its files", KeptLog, "_look", new_log_without_files),
 )
 """A name, and what of what is replaced by what."""
 
 FOUND_BY: Final = {
     "no majority asked": 8,
-    "acknowledged before safe": 25,
+    "acknowledged before safe": 0,
     "length overstated": 75,
-    "sway never lapses": 119,
+    "sway never lapses": 179,
     "begun unknown to others": 218,
+    "kept without its files": 0,
+    "stood without its files": 12,
 }
 """A seed that finds each, and that breaks no promise without it."""

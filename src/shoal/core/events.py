@@ -113,6 +113,13 @@ class TaskEnded(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
+class AttemptAdopted(msgspec.Struct, frozen=True):
+    """A running attempt, which the host knows by `name`, is another scheduler's now."""
+
+    name: Attempt
+    attempt: Attempt
+
+
 class TaskProgressed(msgspec.Struct, frozen=True):
     """A running attempt told its latest figures."""
 
@@ -255,6 +262,7 @@ Event = (
     | SizeEstimated
     | AddressesChanged
     | TaskEnded
+    | AttemptAdopted
     | TaskProgressed
     | TaskWrote
     | TaskStaged

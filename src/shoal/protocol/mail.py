@@ -22,7 +22,9 @@ class Mail(Message, frozen=True, tag="mail"):
     A worker names attempt, number and receiver, and the letter that must be taken
     before this one: the newest earlier letter to the same receiver that had no receipt
     when this copy left (0: none). The scheduler adds the task that sent it, the attempt
-    it is for, and the node of the sender with its addresses.
+    it is for, and the node of the sender with its addresses. If another scheduler took
+    the job up, `origin` is the name that the sender's attempt had at first: its letters
+    are numbered on.
     """
 
     attempt: Attempt  # of the sender
@@ -34,6 +36,7 @@ class Mail(Message, frozen=True, tag="mail"):
     node: NodeId = NodeId("")
     addresses: Addresses = ()
     after: Count = 0
+    origin: Attempt | None = None
 
 
 class MailReceipt(Message, frozen=True, tag="mail-receipt"):

@@ -66,10 +66,7 @@ def test_a_node_that_was_lost_keeps_nothing_new() -> None:
 @pytest.mark.parametrize(
     ("kept", "why"),
     [
-        (job(Work(workdir="tree")), "files of its own"),
-        (job(Work(outputs=("out",))), "files of its own"),
-        (job(Work(secrets=("KEY",))), "files of its own"),
-        (job(Work(stdin="pipe")), "files of its own"),
+        (job(Work(stdin="pipe")), "standard input"),
         (replace(job(), schedule=Schedule("0 3 * * *")), "schedule"),
         (replace(job(), owner=BOB), "only jobs of ann"),
         (replace(job(), keepers=3), "2 or 4 keepers, not 3"),

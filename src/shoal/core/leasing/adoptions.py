@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
-from shoal.core.events import Effect, Send
+from shoal.core.events import AttemptAdopted, Effect, Send, Tell
 from shoal.model.ids import Attempt
 from shoal.protocol.messages import Occupied, Renewed
 
@@ -83,6 +83,7 @@ class Adoptions:
         self._kinship.adopt(was, attempt, adoption.term, begins)
         self._bindings.bind(attempt, claim.lease)
         effects = self._outputs.rename(was, attempt, now)
+        effects.append(Tell(AttemptAdopted(self._kinship.name_of(attempt), attempt)))
         self._reports.rename(was, attempt, now)
         lease = self._book.get(claim.lease)
         if runs and lease is not None:

@@ -8,7 +8,9 @@ without a receipt. Either the missing letter arrives, or the sender has given it
 says so with the next copy of the held one.
 
 So the number of the last letter taken is all that must be known of a sender: anything
-up to it was taken before, or given up and overtaken, and is never delivered.
+up to it was taken before, or given up and overtaken, and is never delivered. A sender
+is known by its task, which the scheduler vouches for, and by the first name of its
+attempt, as another scheduler may give it a new one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ from shoal.core.mail.events import DeliverLetters
 from shoal.protocol.mail import Mail
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from shoal.model.ids import Attempt, JobId, TaskId
+
+    _Sender: TypeAlias = tuple[TaskId, Attempt]
 
 LETTERS_MAX: Final = 256
 """Letters of one task that have no receipt; letters that it has not read; held ones."""
@@ -53,15 +59,16 @@ class Mailbox:
     """All letters of one attempt that runs on this node."""
 
     def __init__(self, attempt: Attempt, job: JobId) -> None:
-        self.attempt = attempt
+        self.name = attempt  # by which the host knows it
+        self.attempt = attempt  # its name now
         self.job = job
         self.closed = False
         self.under_way: dict[int, LetterUnderWay] = {}  # by number, which rises
         self.reads: dict[int, None] = {}  # calls that wait, by token
         self._seq = 0
         self._inbox: deque[tuple[TaskId, bytes]] = deque()
-        self._held: dict[tuple[Attempt, int], Mail] = {}
-        self._taken: OrderedDict[Attempt, int] = OrderedDict()  # by sender: the last
+        self._held: dict[tuple[_Sender, int], Mail] = {}
+        self._taken: OrderedDict[_Sender, int] = OrderedDict()  # by sender: the last
         self._ended: dict[str, None] = {}
 
     @property
@@ -95,7 +102,10 @@ class Mailbox:
                 break
             if letter.mail.to == mail.to:
                 after = earlier
-        return msgspec.structs.replace(mail, after=after) if after else mail
+        origin = None if self.attempt == self.name else self.name
+        return msgspec.structs.replace(
+            mail, attempt=self.attempt, after=after, origin=origin
+        )
 
     def settle(self, seq: int, *, ended: bool) -> None:
         """Forget a letter that was taken, or whose receiver has ended."""
@@ -109,18 +119,19 @@ class Mailbox:
 
     def receive(self, mail: Mail) -> Literal["taken", "full", "early"]:
         """Take a letter in, if it is new and its turn has come."""
-        last = self._taken.get(mail.attempt, 0)
+        sender = _sender(mail)
+        last = self._taken.get(sender, 0)
         if mail.seq <= last:
             return "taken"
-        key = (mail.attempt, mail.seq)
+        key = (sender, mail.seq)
         if mail.after > last:
             if len(self._held) < LETTERS_MAX or key in self._held:
                 self._held[key] = mail
             return "early"
         if self._is_full():
             return "full"
-        self._taken[mail.attempt] = mail.seq
-        self._taken.move_to_end(mail.attempt)
+        self._taken[sender] = mail.seq
+        self._taken.move_to_end(sender)
         if len(self._taken) > SENDERS_MAX:
             self._taken.popitem(last=False)
         self._inbox.append((mail.sender, mail.data))
@@ -128,13 +139,14 @@ class Mailbox:
             del self._held[earlier]
         return "taken"
 
-    def next_held(self, sender: Attempt) -> Mail | None:
-        """Return a letter of this sender that was held and whose turn has come."""
+    def next_held(self, taken: Mail) -> Mail | None:
+        """Return a letter that was held, and whose turn comes after this one."""
+        sender = _sender(taken)
         last = self._taken.get(sender, 0)
         ready = [
             mail
             for mail in self._held.values()
-            if mail.attempt == sender and mail.after <= last
+            if _sender(mail) == sender and mail.after <= last
         ]
         return min(ready, key=lambda mail: mail.seq, default=None)
 
@@ -161,7 +173,11 @@ class Mailbox:
         return len(self._inbox) >= LETTERS_MAX
 
 
-def _is_up_to(key: tuple[Attempt, int], mail: Mail) -> bool:
+def _sender(mail: Mail) -> _Sender:
+    return mail.sender, mail.origin or mail.attempt
+
+
+def _is_up_to(key: tuple[_Sender, int], mail: Mail) -> bool:
     """Whether a letter is of the same sender as `mail`, and not later."""
     sender, seq = key
-    return sender == mail.attempt and seq <= mail.seq
+    return sender == _sender(mail) and seq <= mail.seq

@@ -20,7 +20,9 @@ three parts:
 Who is believed. The relay takes a letter from the worker that runs the sending attempt
 only, puts the name of the sending task on it itself, and passes it to tasks of the same
 job only. It takes receipts from workers that run something of that job. A worker takes
-letters and receipts for an attempt from the scheduler of that attempt only.
+letters and receipts for an attempt from the scheduler of that attempt only. When
+another scheduler takes the job up (`AttemptAdopted`), the attempt has a new name and is
+that one's: letters that have no receipt go to it at once.
 
 Nothing is durable. A mailbox lives as long as its attempt; a worker that crashes loses
 both. Everything is bounded by the constants here and in `mailbox`.
@@ -35,7 +37,13 @@ import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.discovery.events import LearnAddresses
-from shoal.core.events import AddressesChanged, DeadlineReached, MessageReceived, Send
+from shoal.core.events import (
+    AddressesChanged,
+    AttemptAdopted,
+    DeadlineReached,
+    MessageReceived,
+    Send,
+)
 from shoal.core.machine import Mount
 from shoal.core.mail.events import (
     ConfirmLetter,
@@ -80,7 +88,7 @@ class TaskMail:
 
     mount = Mount(
         takes={Mail: None, MailReceipt: None},
-        hears=(MailOpened, MailClosed, LetterPosted, LettersWanted),
+        hears=(MailOpened, MailClosed, LetterPosted, LettersWanted, AttemptAdopted),
     )
 
     def __init__(self, node: NodeId, scheduler: Scheduler | None) -> None:
@@ -89,7 +97,8 @@ class TaskMail:
         self._node = node
         self._scheduler = scheduler
         self._addresses: tuple[str, ...] = ()
-        self._boxes: dict[Attempt, Mailbox] = {}
+        self._boxes: dict[Attempt, Mailbox] = {}  # by the names that the host knows
+        self._names: dict[Attempt, Attempt] = {}  # those names, by newer ones
         heap = DeadlineHeap()
         self._resends: Deadlines[tuple[Attempt, int]] = Deadlines(heap)
         self._waits: Deadlines[tuple[Attempt, int]] = Deadlines(heap)
@@ -116,6 +125,8 @@ class TaskMail:
             case MailOpened():
                 box = Mailbox(event.attempt, event.job)
                 self._boxes[event.attempt] = box
+            case AttemptAdopted():
+                self._on_adopted(event, now)
             case MailClosed():
                 self._on_closed(event.attempt, now)
             case DeadlineReached():
@@ -140,7 +151,7 @@ class TaskMail:
         if refusal := _refusal(box, to, event):
             return [refusal]
         seq = box.post(to, event.data, now)
-        self._resends.set((box.attempt, seq), now + RESEND.pause_s(0))
+        self._resends.set((box.name, seq), now + RESEND.pause_s(0))
         return [ConfirmLetter(event.token, seq), self._copy(box, seq)]
 
     def _on_wanted(self, event: LettersWanted, now: float) -> list[Effect]:
@@ -150,7 +161,7 @@ class TaskMail:
         if box.has_news or not event.wait_s > 0.0:
             return [box.hand_out(token)]
         box.reads[token] = None
-        self._waits.set((box.attempt, token), now + min(WAIT_MAX_S, event.wait_s))
+        self._waits.set((box.name, token), now + min(WAIT_MAX_S, event.wait_s))
         return []
 
     def _answer_read(self, box: Mailbox) -> list[Effect]:
@@ -158,7 +169,7 @@ class TaskMail:
         token = next(iter(box.reads), None)
         if token is None or not box.has_news:
             return []
-        self._waits.drop((box.attempt, token))
+        self._waits.drop((box.name, token))
         return [box.hand_out(token)]
 
     def _on_closed(self, attempt: Attempt, now: float) -> None:
@@ -171,11 +182,27 @@ class TaskMail:
         self._lingering.set(attempt, now + LINGER_S)
         self._forget_if_done(box)
 
+    def _on_adopted(self, event: AttemptAdopted, now: float) -> None:
+        """Write under the new name of an attempt, to its new scheduler."""
+        box = self._boxes.get(event.name)
+        if box is None:
+            return
+        self._names.pop(box.attempt, None)
+        self._names[event.attempt] = box.name
+        box.attempt = event.attempt
+        for seq in box.under_way:
+            self._resends.set((box.name, seq), now)
+
+    def _box(self, attempt: Attempt) -> Mailbox | None:
+        """Return the mailbox of an attempt that has this name now."""
+        box = self._boxes.get(self._names.get(attempt, attempt))
+        return box if box is not None and box.attempt == attempt else None
+
     # Messages of other nodes.
 
     def _on_mail(self, peer: NodeId, mail: Mail, receiver: Attempt) -> list[Effect]:
         """Put a letter into the box of a task that runs here."""
-        box = self._boxes.get(receiver)
+        box = self._box(receiver)
         if box is None or receiver.scheduler != peer or box.closed:
             self.counts["for nobody here"] += 1
             return []
@@ -189,17 +216,17 @@ class TaskMail:
                 self.counts["early"] += 1
                 break
             effects.append(Send(peer, _receipt(letter, what)))
-            letter = box.next_held(mail.attempt) if what == "taken" else None
+            letter = box.next_held(mail) if what == "taken" else None
         return effects + self._answer_read(box)
 
     def _on_receipt(self, peer: NodeId, receipt: MailReceipt) -> list[Effect]:
         """Settle a letter of a task here, or pass the receipt on to where it runs."""
-        box = self._boxes.get(receipt.attempt)
+        box = self._box(receipt.attempt)
         if box is not None and receipt.attempt.scheduler == peer:
             if receipt.what in ("absent", "full"):
                 return []
             box.settle(receipt.seq, ended=receipt.what == "ended")
-            self._resends.drop((box.attempt, receipt.seq))
+            self._resends.drop((box.name, receipt.seq))
             self._forget_if_done(box)
             return self._answer_read(box)
         run = self._run(receipt.attempt)
@@ -282,7 +309,7 @@ class TaskMail:
             self._forget_if_done(box)
             return []
         letter.tries += 1
-        self._resends.set((box.attempt, seq), now + RESEND.pause_s(letter.tries))
+        self._resends.set((box.name, seq), now + RESEND.pause_s(letter.tries))
         return [self._copy(box, seq)]
 
     def _copy(self, box: Mailbox, seq: int) -> Send:
@@ -294,9 +321,10 @@ class TaskMail:
 
     def _forget(self, box: Mailbox) -> None:
         for seq in box.under_way:
-            self._resends.drop((box.attempt, seq))
-        self._lingering.drop(box.attempt)
-        del self._boxes[box.attempt]
+            self._resends.drop((box.name, seq))
+        self._lingering.drop(box.name)
+        self._names.pop(box.attempt, None)
+        del self._boxes[box.name]
 
 
 def _runs(peer: NodeId, run: TaskRun) -> bool:
