@@ -10,6 +10,7 @@
     ├── StoreError      the journal cannot be read or written; `kind` says how
     ├── ApiError        a node did not fulfil a client's request
     │   ├── NotFoundError     there is no such job, task or node
+    │   │   └── MovedError    the job is on another node
     │   ├── NotAllowedError   the client may not do this
     │   └── UnreachableError  no node is running, or it does not answer
     └── CallError       a function call has no result
@@ -143,9 +144,19 @@ class ApiError(ShoalError):
     """A node did not fulfil a client's request."""
 
 
-@final
 class NotFoundError(ApiError):
     """The node knows nothing by this name; exit code 102."""
+
+
+@final
+class MovedError(NotFoundError):
+    """Another node of the owner has the job; exit code 102 if it is not followed."""
+
+    def __init__(
+        self, what: str, node: str, *, because: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(what, because=because, hint=hint)
+        self.node = node
 
 
 @final

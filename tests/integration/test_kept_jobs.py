@@ -1,6 +1,9 @@
 """A job goes on though the node that it was submitted to is gone for ever."""
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +93,13 @@ def job_at(node: LiveNode) -> pb.Job:
         return pb.Job()
 
 
+def said(node: LiveNode, *args: str) -> int:
+    """Run a command at a node; return its exit code."""
+    env = {**os.environ, "SHOAL_HOME": str(node.home.path)}
+    command = [sys.executable, "-m", "shoal.cli", *args]
+    return subprocess.run(command, env=env, check=False, timeout=PATIENCE_S).returncode
+
+
 def taken_up(shoal: LiveShoal) -> LiveNode:
     """Wait until one of the other nodes has the job, and return it."""
 
@@ -121,8 +131,8 @@ def test_a_job_outlives_the_node_it_was_submitted_to(shoal: LiveShoal) -> None:
     work.let_end()
     with heir.client() as client:
         ends = [job.state for job in client.watch("j", timeout_s=PATIENCE_S)]
-        told = client.logs(pb.LogsRequest(job="j", task=str(TASKS - 1)))
-        printed = b"".join(piece.data for piece in told).decode()
+        pieces = client.logs(pb.LogsRequest(job="j", task=str(TASKS - 1)))
+        printed = b"".join(piece.data for piece in pieces).decode()
     other = next(node for node in shoal.workers if node is not heir)
     with other.client() as client:
         found = client.jobs_everywhere(pb.ListRequest())
@@ -135,6 +145,9 @@ def test_a_job_outlives_the_node_it_was_submitted_to(shoal: LiveShoal) -> None:
     assert [n.node.id for n in found.nodes if any(j.id == "j" for j in n.jobs)] == [
         heir.id
     ]
+    assert said(other, "wait", "j") == 0, "any keeper knows who has it"
+    assert said(other, "logs", "j", "--task", "0") == 0
+    assert said(other, "show", "j") == 0
 
 
 def test_a_scheduler_that_returns_says_who_has_its_job_now(shoal: LiveShoal) -> None:
@@ -146,7 +159,7 @@ def test_a_scheduler_that_returns_says_who_has_its_job_now(shoal: LiveShoal) -> 
     shoal.boss.start()
     shoal.boss.ready()
 
-    def said() -> str:
+    def told() -> str:
         with shoal.boss.client() as client:
             try:
                 client.get("j")
@@ -154,7 +167,7 @@ def test_a_scheduler_that_returns_says_who_has_its_job_now(shoal: LiveShoal) -> 
                 return str(error) + error.hint
         return ""
 
-    eventually(lambda: petname(heir.identity.node) in said(), PATIENCE_S, said)
+    eventually(lambda: petname(heir.identity.node) in told(), PATIENCE_S, told)
     work.let_end()
     eventually(lambda: is_done(heir), PATIENCE_S)
     assert max(work.written("begin").values()) == 1

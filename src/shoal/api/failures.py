@@ -10,6 +10,7 @@ from typing import Final
 
 from shoal.api import shoal_pb2 as pb
 from shoal.errors import (
+    MovedError,
     NotAllowedError,
     NotFoundError,
     ShoalError,
@@ -19,6 +20,7 @@ from shoal.errors import (
 
 KINDS: Final[dict[str, type[ShoalError]]] = {
     "usage": UsageError,
+    "moved": MovedError,
     "not-found": NotFoundError,
     "not-allowed": NotAllowedError,
     "unreachable": UnreachableError,
@@ -38,6 +40,7 @@ def message_of(error: ShoalError, kind: str = "") -> pb.Error:
         because=error.because,
         hint=error.hint,
         kind=kind or kind_of(error),
+        node=error.node if isinstance(error, MovedError) else "",
     )
 
 
@@ -56,5 +59,7 @@ def shown_of(error: Exception) -> tuple[ShoalError, str]:
 
 def error_of(told: pb.Error) -> ShoalError:
     """Decode the error that a node reported."""
+    if told.kind == "moved":
+        return MovedError(told.what, told.node, because=told.because, hint=told.hint)
     type_ = KINDS.get(told.kind, ShoalError)
     return type_(told.what, because=told.because, hint=told.hint)

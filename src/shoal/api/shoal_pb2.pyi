@@ -40,16 +40,18 @@ STREAM_STDERR: Stream
 STREAM_METRICS: Stream
 
 class Error(_message.Message):
-    __slots__ = ("what", "because", "hint", "kind")
+    __slots__ = ("what", "because", "hint", "kind", "node")
     WHAT_FIELD_NUMBER: _ClassVar[int]
     BECAUSE_FIELD_NUMBER: _ClassVar[int]
     HINT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     what: str
     because: str
     hint: str
     kind: str
-    def __init__(self, what: _Optional[str] = ..., because: _Optional[str] = ..., hint: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+    node: str
+    def __init__(self, what: _Optional[str] = ..., because: _Optional[str] = ..., hint: _Optional[str] = ..., kind: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("job_id", "yaml", "json", "detached")

@@ -21,6 +21,7 @@ from shoal import __version__
 from shoal.cli.exit_codes import ExitCode
 from shoal.cli.terminal import echo_lines, safe_lines
 from shoal.errors import (
+    MovedError,
     NotAllowedError,
     NotFoundError,
     ShoalError,
@@ -43,6 +44,10 @@ ROOMS = {
     "tasks": "forward notebook",
 }
 """Commands by room; each is a function in the module of its name."""
+
+HOPS_MAX = 2
+FOLLOWED = ("cancel", "explain", "logs", "metrics", "pull", "show", "wait")
+"""Commands that go to the node that has a job, if the one that was asked keeps it."""
 
 COMMANDS: dict[str, str] = {
     **{
@@ -268,7 +273,7 @@ def main(args: Sequence[str] | None = None) -> None:
 def _run(args: Sequence[str]) -> NoReturn:
     fail = partial(_fail, wants_json=_wants_json(args))
     try:
-        code = shoal.main(args=args, prog_name="shoal", standalone_mode=False)
+        code = _followed(args)
     except NoArgsIsHelpError as error:
         echo_lines(error.format_message(), err=True)
         sys.exit(ExitCode.USAGE)
@@ -291,6 +296,21 @@ def _run(args: Sequence[str]) -> NoReturn:
             raise
         fail(_bug(error))
     sys.exit(code if isinstance(code, int) else ExitCode.OK)
+
+
+def _followed(args: Sequence[str]) -> object:
+    """Run a command; if its job is on another node of the owner, run it there."""
+    for _ in range(HOPS_MAX):
+        try:
+            return shoal.main(args=args, prog_name="shoal", standalone_mode=False)
+        except MovedError as error:
+            words = [word for word in args if not word.startswith("-")]
+            is_given = any(word.partition("=")[0] == "--node" for word in args)
+            if is_given or not words or words[0] not in FOLLOWED:
+                raise
+            place = args.index(words[0]) + 1
+            args = (*args[:place], "--node", error.node, *args[place:])
+    return shoal.main(args=args, prog_name="shoal", standalone_mode=False)
 
 
 def _leave_at_once(codes: list[int]) -> None:

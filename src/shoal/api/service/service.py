@@ -42,7 +42,7 @@ from shoal.api.service.task_channels import TaskChannels
 from shoal.api.service.usage_view import usage_view
 from shoal.core.admission.invitation_book import InvitationTerms
 from shoal.core.membership.quotas import Quota, narrowed_job
-from shoal.errors import NotFoundError, ShoalError, UsageError
+from shoal.errors import MovedError, NotFoundError, ShoalError, UsageError
 from shoal.model.derive import again, derive
 from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.job_notes import notes
@@ -698,8 +698,9 @@ class Service(ArtifactCalls):
         if not at or callers.current().owner not in (None, self._node.owner):
             return None
         name = petname(at)
-        return NotFoundError(
+        return MovedError(
             f"job '{selector}' is on another node",
+            at,
             because=f"{name} schedules it; this node keeps it, or did",
             hint=f"add `--node {name}`; `shoal ps --everywhere` shows where it is now",
         )

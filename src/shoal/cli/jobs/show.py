@@ -120,6 +120,7 @@ def _describe(found: Job, best: str) -> None:
         "took": _took(found),
         "priority": str(found.priority) if found.priority else "",
         "node": places(found.nodes),
+        "kept by": _keepers_text(found),
         "recipe": found.tasks[0].recipe if found.tasks else "",
         "made": next((task.made for task in found.tasks if task.made), ""),
         "command": shortened(shlex.join(found.tasks[0].argv)) if found.tasks else "",
@@ -128,6 +129,15 @@ def _describe(found: Job, best: str) -> None:
     for name, text in rows.items():
         if text:
             echo(f"{name:<10} {text}")
+
+
+def _keepers_text(found: Job) -> str:
+    """Say who keeps a job, and who of them lacks some of it."""
+    return ", ".join(
+        f"{keeper.node.petname}"
+        + (" (away)" if keeper.away else "" if keeper.whole else " (not all yet)")
+        for keeper in found.keepers
+    )
 
 
 def _schedule_text(schedule: Schedule) -> str:

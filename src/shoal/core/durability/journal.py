@@ -255,6 +255,7 @@ class KeptOver(msgspec.Struct, frozen=True, tag="kept-over"):
     """This job has ended, and most of its members know: nobody need keep it."""
 
     job: JobId
+    at: NodeId = NodeId("")  # who scheduled it to its end, if it was another node
 
 
 class TreeHad(msgspec.Struct, frozen=True, tag="tree-had"):

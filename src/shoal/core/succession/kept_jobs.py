@@ -133,7 +133,7 @@ class KeptJobs:
         """Replay the entries of earlier lives; others than its own are left out."""
         self.logs: dict[JobId, KeptLog] = {}
         self.vows: dict[JobId, Vowed] = {}
-        self.over: dict[JobId, None] = {}
+        self.over: dict[JobId, NodeId] = {}  # and who scheduled it to its end
         self.ceded: dict[JobId, Ceded] = {}
         for entry in journal:
             self.take(entry)
@@ -155,7 +155,7 @@ class KeptJobs:
                 _remember(self.ceded, entry.job, entry)
             case KeptOver():
                 self._forget(entry.job)
-                _remember(self.over, entry.job, None)
+                _remember(self.over, entry.job, entry.at)
             case _:
                 pass
 
@@ -170,7 +170,7 @@ class KeptJobs:
                 new, base = tuple(log.next_log.entries), log.next_base
                 found.append(JobKept(job, log.next_term, *about, base, 0, new))
         found += self.vows.values()
-        return found + [KeptOver(job) for job in self.over]
+        return found + [KeptOver(job, at) for job, at in self.over.items()]
 
     def _forget(self, job: JobId) -> None:
         self.logs.pop(job, None)

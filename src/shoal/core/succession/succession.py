@@ -107,6 +107,7 @@ JOBS_MAX: Final = 256
 LOG_BYTES_MAX: Final = 16 << 20
 BEATS_MAX: Final = 16
 PARTINGS_MAX: Final = 5  # so often it is said that a job is over, within `GONE_S`
+NOBODY: Final = NodeId("")
 ALL: Final = AMOUNT_MAX
 """The size of a leader's own log, for ballots: nobody has more of its term."""
 
@@ -224,7 +225,7 @@ class Succession:
         if (log := self._logs.get(job)) is not None:
             return log.leader
         ceded = self.others.ceded.get(job)
-        return None if ceded is None else ceded.to
+        return self.others.over.get(job) or (None if ceded is None else ceded.to)
 
     def why_suspended(self, job: JobId) -> str:
         """Say why a job of ours starts no task for now; empty if it does."""
@@ -439,7 +440,7 @@ class Succession:
         if keep.over:
             # Whatever the term: most members have the end, so all later leaders have.
             let_go = self._let_go(job, peer, keep.term)
-            return [*let_go, *self._drop(job), Send(peer, _over(keep))]
+            return [*let_go, *self._drop(job, peer), Send(peer, _over(keep))]
         vowed = max(self._vowed(job), log.latest if log else 0)
         lead = self._led.get(job)
         if lead is not None:
@@ -496,9 +497,9 @@ class Succession:
         )
         return [*follows, Send(log.leader, kept)]
 
-    def _drop(self, job: JobId) -> list[Consequence]:
-        """Forget a job that is over, with its files."""
-        return [Record(self._forget(job)), DropKept(job)]
+    def _drop(self, job: JobId, at: NodeId) -> list[Consequence]:
+        """Forget a job that is over, with its files; its end is known there."""
+        return [Record(self._forget(job, at)), DropKept(job)]
 
     def _let_go(self, job: JobId, to: NodeId, term: int) -> list[Consequence]:
         """Step down, if this node has scheduled a job that another leads now."""
@@ -587,11 +588,11 @@ class Succession:
         for deadlines in (self._flushes, self._beats, self._lapses, self._answers):
             deadlines.drop(job)
 
-    def _forget(self, job: JobId) -> KeptOver:
+    def _forget(self, job: JobId, at: NodeId = NOBODY) -> KeptOver:
         self._stands.pop(job, None)
         self._watches.drop(job)
         self._belongings.forget(job)
-        over = KeptOver(job)
+        over = KeptOver(job, at)
         self.others.take(over)
         return over
 
@@ -663,7 +664,9 @@ class Succession:
             parting.unheard.pop(peer, None)
             return []
         if ballot.over and (job in self._logs or job in self._led):
-            return [*self._let_go(job, peer, ballot.term), *self._drop(job)]
+            let_go = self._let_go(job, peer, ballot.term)
+            log = self._logs.get(job)
+            return [*let_go, *self._drop(job, log.leader if log else peer)]
         stand = self._stands.get(job)
         if stand is None:
             return []
