@@ -277,6 +277,12 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     ),
     "inventory-changed": InventoryChanged(epoch=4, seq=10, load=LOAD),
     "inventory-changed.2": InventoryChanged(epoch=4, seq=10, load=LOAD, since=9),
+    "inventory-changed.3": InventoryChanged(
+        epoch=4, seq=10, load=LOAD, gangs=("0123456789abcdef",)
+    ),
+    "inventory.6": Inventory(
+        epoch=4, seq=9, capacity=CAPACITY, load=LOAD, gangs=("0123456789abcdef",)
+    ),
     "load-digest": LoadDigest(node=BOB, epoch=4, seq=11, load=LOAD),
     "load-digests": LoadDigests(
         rumours=(Rumour(BOB, 4, 11, 7, 60_000, 200 << 30, 2, 1_000, 24 << 30, True),)

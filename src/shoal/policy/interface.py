@@ -55,7 +55,7 @@ class GangNeed(msgspec.Struct, frozen=True, gc=False):
     size: int  # tasks of the whole gang
     beside: Collection[NodeId] = ()  # workers with slots for other tasks of it
     slowdown_max: float = math.inf  # it would rather wait than run any slower
-    running: Collection[Collection[NodeId]] = ()  # where other gangs are, as is known
+    mark: str = ""  # of this gang, whose own load on links does not count
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, gc=False):

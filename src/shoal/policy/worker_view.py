@@ -38,6 +38,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     path_cost_us: int = 0  # 0: this node itself
     site: str = ""  # of nodes that were measured to be near each other, if known
+    narrow: float = 0.0  # how much longer talk takes to others than in it, if known
     warm: tuple[str, ...] = ()  # marks of what is cached there (`model.caches`)
     terms: str = ""  # why this scheduler is not offered all
     weaker: tuple[str, ...] = ()  # promises that do not hold in full there
@@ -164,6 +165,7 @@ def view_of(row: WorkerRow) -> WorkerView:
         draining=row.draining,
         path_cost_us=row.path_cost_us,
         site=row.site,
+        narrow=row.narrow,
         warm=row.warm,
         terms=row.terms,
         weaker=row.weaker,

@@ -52,6 +52,7 @@ ADDRESS_LENGTH_MAX: Final = 512
 PEERS_MAX: Final = 64
 DRIVERS_MAX: Final = 16
 WARM_MAX: Final = 256
+GANGS_MAX: Final = 16  # that a worker tells of
 WEAKNESSES_MAX: Final = 16
 METRICS_MAX: Final = 256
 OUTPUT_BYTES_MAX: Final = 32_768
@@ -138,4 +139,5 @@ Gang = Annotated[tuple[NodeId, ...], Meta(max_length=GANG_MAX)]
 Drivers = Annotated[tuple[Name, ...], Meta(max_length=DRIVERS_MAX)]
 Weaknesses = Annotated[tuple[Text, ...], Meta(max_length=WEAKNESSES_MAX)]
 Hashes = Annotated[tuple[Name, ...], Meta(max_length=WARM_MAX)]
+GangMarks = Annotated[tuple[Name, ...], Meta(max_length=GANGS_MAX)]
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES_MAX)]

@@ -57,6 +57,7 @@ from shoal.protocol.limits import (
     ExitCode,
     Fraction,
     Gang,
+    GangMarks,
     Hashes,
     Hops,
     Leases,
@@ -156,6 +157,7 @@ class Inventory(Message, frozen=True, tag="inventory"):
     networked: Drivers | None = None  # those with a network; None: all of them
     terms: Text = ""  # why the receiver is not offered all
     weaker: Weaknesses = ()  # promises that do not hold in full
+    gangs: GangMarks = ()  # marks of those on several workers that run there, too
 
 
 class InventoryChanged(Message, frozen=True, tag="inventory-changed"):
@@ -168,6 +170,7 @@ class InventoryChanged(Message, frozen=True, tag="inventory-changed"):
     seq: Count
     load: Load
     since: Count = 0
+    gangs: GangMarks = ()  # marks of those on several workers that run there, too
 
 
 class LoadDigest(Message, frozen=True, tag="load-digest"):

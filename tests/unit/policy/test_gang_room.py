@@ -160,28 +160,86 @@ def test_a_gang_that_must_cross_takes_uplinks_that_carry_few_others() -> None:
         return made.indices([NodeId(name) for name in names])
 
     assert set(planned(made, 4)) == {"w0", "w1"}
-    busy = [rows("w0", "w1"), rows("w1", "w3"), rows("w2", "w2")]
-    assert set(planned(made, 4, running=busy)) == {"w2", "w4"}, "w2 talks to itself"
-    assert planned(made, 2, running=busy) == {"w0": 2}, "nothing crosses"
-    assert room.slowdown(rows("w2", "w4"), 2, busy) == pytest.approx(2.0)
-    assert room.slowdown(rows("w0", "w2"), 2, busy) == pytest.approx(1 + 7 / 3)
-    assert room.slowdown(rows("w1", "w2"), 2, busy) == pytest.approx(1 + 11 / 3)
-    assert room.slowdown(rows("w1"), 2, busy) == 1.0
+    run(made, "one", "w0", "w1")
+    run(made, "two", "w1", "w3")
+    run(made, "three", "w2", "w2")
+    assert set(planned(made, 4)) == {"w2", "w4"}, "w2 talks to itself"
+    assert planned(made, 2) == {"w0": 2}, "nothing crosses"
+    assert room.slowdown(rows("w2", "w4"), 2) == pytest.approx(2.0)
+    assert room.slowdown(rows("w0", "w2"), 2) == pytest.approx(1 + 7 / 3)
+    assert room.slowdown(rows("w1", "w2"), 2) == pytest.approx(1 + 11 / 3)
+    assert room.slowdown(rows("w1", "w2"), 2, "two") == pytest.approx(1 + 7 / 3)
+    assert room.slowdown(rows("w1"), 2) == 1.0
+
+
+def run(made: WorkerTable, mark: str, *names: str) -> None:
+    """Let a gang run on some workers, as its scheduler knows."""
+    for name in names:
+        made.links.add(NodeId(name), mark)
+
+
+def test_gangs_of_others_load_links_as_workers_tell_and_only_once() -> None:
+    made = table(*((f"w{number}", 2, f"s/p/{number}") for number in range(4)))
+    tell = made.links.tell
+    run(made, "ours", "w0", "w1")
+    for name in ("w0", "w1"):
+        tell(NodeId(name), ("ours", "theirs"))
+
+    assert dict(made.links.crossing()) == {
+        ("s", "p", "leaf 0"): 2,
+        ("s", "p", "leaf 1"): 2,
+    }
+    assert set(planned(made, 4)) == {"w2", "w3"}
+    tell(NodeId("w0"), ("ours",))
+    assert dict(made.links.crossing(but="ours")) == {
+        ("s", "p", "leaf 0"): 0,
+        ("s", "p", "leaf 1"): 0,
+    }
+    made.remove(NodeId("w1"))
+    assert dict(made.links.crossing()) == {}, "nobody knows where the others are"
+
+
+def test_pods_have_links_too() -> None:
+    made = table(
+        *((f"w{number}", 1, f"s/{number // 2}/{number}") for number in range(8))
+    )
+    run(made, "a", "w0", "w2")
+    run(made, "b", "w0", "w3")
+
+    assert set(planned(made, 2)) == {"w4", "w5"}
+    assert set(planned(made, 4)) == {"w4", "w5", "w6", "w7"}
+
+
+def test_links_are_as_narrow_as_they_were_measured() -> None:
+    made = WorkerTable()
+    for number in range(6):
+        made.put(WorkerView.idle(NodeId(f"w{number}"), Capacity(cpu_milli=1_000)))
+        made.set_site(
+            NodeId(f"w{number}"), f"near {number // 2}", (4, 16, 1)[number // 2]
+        )
+    room = made.gang_room(ONE_CPU)
+
+    assert set(planned(made, 4)) == {"w0", "w1", "w4", "w5"}
+    rows = made.indices([NodeId("w0"), NodeId("w4")])
+    assert room.slowdown(rows, 2) == pytest.approx(2.0)
+    made.set_site(NodeId("w0"), "near 0", 1.0)
+    made.set_site(NodeId("w1"), "near 0", 1.0)
+    assert room.slowdown(rows, 2) == 1.0
 
 
 def test_a_gang_waits_longer_for_a_place_if_others_talk_over_the_links() -> None:
-    def goes(slowdown_max: float, *running: tuple[NodeId, ...]) -> bool:
+    def goes(slowdown_max: float, *others: str) -> bool:
         made = table(*((f"w{number}", 2, f"s/p/{number // 2}") for number in range(4)))
         for number in (0, 2):
             made.take(NodeId(f"w{number}"), Profile(cpu_milli=2_000))
-        gang = GangNeed(4, slowdown_max=slowdown_max, running=running)
+        run(made, "others", *others)
+        gang = GangNeed(4, slowdown_max=slowdown_max)
         found = place(ONE_CPU.profile, 4, made, CompactGangs(), Random(1), gang=gang)
         return len(found.takens) == 4
 
-    others = (NodeId("w0"), NodeId("w2"))
     assert goes(2.0)
-    assert not goes(2.0, others)
-    assert goes(3.4, others)
+    assert not goes(2.0, "w0", "w2")
+    assert goes(3.4, "w0", "w2")
 
 
 def test_of_equal_places_the_one_with_the_code_is_taken() -> None:
@@ -206,13 +264,27 @@ def test_no_worker_gets_more_of_a_gang_than_allowed() -> None:
 
 
 def switches(made: WorkerTable, plan: dict[str, int]) -> tuple[int, ...]:
-    """Return how many sites, pods, leaves and workers a plan uses."""
+    """Return how many sites, pods, leaves and workers a plan uses.
+
+    Before the workers comes the sum of prices of the uplinks that it talks over.
+    """
     paths = [
         (*dict(made.row(index).capacity.labels).values(), node)
         for node in plan
         for index in made.indices([NodeId(node)])
     ]
-    return tuple(len({path[: depth + 1] for path in paths}) for depth in range(4))
+    parts = [{path[: depth + 1] for path in paths} for depth in range(4)]
+    crossing = {
+        (*above, leaf.removeprefix("leaf ")) if above[1:] else (*above, leaf): gangs
+        for (*above, leaf), gangs in made.links.crossing()
+    }
+    load = sum(
+        (4 if depth == 2 else 1) * (1 + crossing.get(path, 0))
+        for depth, used in enumerate(parts[:3])
+        if len(used) > 1
+        for path in used
+    )
+    return (*map(len, parts[:3]), load, len(parts[3]))
 
 
 def oracle(made: WorkerTable, free: dict[str, int], count: int) -> tuple[int, ...]:
@@ -249,6 +321,8 @@ def test_plans_are_those_of_an_oracle() -> None:
         if sum(free.values()) == 0:
             continue
         made, count = with_room(free), rng.randint(1, sum(free.values()))
+        for mark in range(rng.randrange(6)):
+            run(made, str(mark), *rng.sample([*free], rng.randint(2, 4)))
 
         got = switches(made, planned(made, count))
 
@@ -275,7 +349,9 @@ def test_plans_for_more_workers_are_as_good_as_any_set_of_them(seed: int) -> Non
     for count in range(1, sum(free.values()) + 1):
         least = min(parts for parts, room in best.items() if room >= count)
 
-        assert switches(made, planned(made, count)) == least
+        sites, pods, leaves, _, workers = switches(made, planned(made, count))
+
+        assert (sites, pods, leaves, workers) == least
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -284,6 +360,8 @@ def test_large_gangs_need_little_more_than_at_least(
 ) -> None:
     free = drawn(Random(seed), workers=60, most=8, width=10)
     made = with_room(free)
+    for mark in range(20):
+        run(made, str(mark), *Random(mark).sample([*free], 8))
     counts = range(10, sum(free.values()), 20)
     exact = [switches(made, planned(made, count)) for count in counts]
     monkeypatch.setattr(gang_planner, "EXACT_WORK_MAX", 20_000)

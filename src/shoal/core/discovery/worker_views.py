@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, final
 import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
+from shoal.core.proximity.events import SitesChanged
 from shoal.core.proximity.proximity import FORGET_QUICKEST
 from shoal.core.timing import VIEW_TTL_S
 from shoal.model.addresses import direct_ones
@@ -51,7 +52,7 @@ class WorkerViews:
         self._seen: dict[NodeId, _Seen] = {}
         self._costs: dict[NodeId, float] = {}
         self._told: dict[NodeId, int] = {}  # costs, as the table has them
-        self._sites: dict[NodeId, str] = {}
+        self._sites = SitesChanged({})
         self._addresses: dict[NodeId, str] = {}  # the first direct one of each
         self._expiry: Deadlines[NodeId] = Deadlines(heap)
 
@@ -91,10 +92,13 @@ class WorkerViews:
                 terms=inventory.terms,
                 weaker=inventory.weaker,
                 path_cost_us=self._told[peer],
-                site=self._sites.get(peer, ""),
+                site=(site := self._sites.sites.get(peer, "")),
+                narrow=self._sites.narrow.get(site, 0.0),
                 **msgspec.structs.asdict(load),
             )
         )
+        if seq == inventory.seq:
+            self.table.links.tell(peer, inventory.gangs)
         self._note(peer, _Seen(inventory.epoch, seq, load, inventory.seq), now)
         direct = direct_ones(inventory.addresses)
         self._addresses[peer] = direct[0] if direct else ""
@@ -113,6 +117,8 @@ class WorkerViews:
             return None  # The inventory that it belongs to is lost, or late.
         known = _Seen(message.epoch, message.seq, message.load, seen.inventory)
         self._note(peer, known, now)
+        if isinstance(message, InventoryChanged):
+            self.table.links.tell(peer, message.gangs)
         if message.load == seen.load and not self.table.is_booked(peer):
             return False  # A sign of life.
         load = message.load
@@ -143,11 +149,12 @@ class WorkerViews:
             self._told[peer] = round(cost)
             self.table.set_path_cost(peer, round(cost))
 
-    def on_sites(self, sites: dict[NodeId, str]) -> None:
+    def on_sites(self, found: SitesChanged) -> None:
         """Record which workers were measured to be near each other."""
-        self._sites = sites
+        self._sites = found
         for node in self._seen:
-            self.table.set_site(node, sites.get(node, ""))
+            site = found.sites.get(node, "")
+            self.table.set_site(node, site, found.narrow.get(site, 0.0))
 
     def forget(self, node: NodeId) -> None:
         """Drop the view of a worker."""

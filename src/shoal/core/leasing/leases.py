@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final, Literal, final
 
 import msgspec
 
+from shoal.model.caches import mark_of
 from shoal.model.ids import Attempt, GroupId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.resources import Allocation, Capacity, Ledger, Profile, total
 from shoal.policy.queueing.preemption import Victim, choose_victims
+from shoal.protocol.limits import GANGS_MAX
 from shoal.protocol.messages import Assignment
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Lease(msgspec.Struct, kw_only=True):
     unsaved_since: float = 0.0  # it began, or left its last checkpoint
     gang: GroupId = GroupId("")  # of what runs, if it does not run alone
     gang_size: int = 1
+    is_parted: bool = False  # whether that has tasks on other workers, too
     fence: Attempt | None = None  # attempts up to this one change nothing
     client: OwnerId = OwnerId("")  # whose tasks it is for, as the scheduler says
     line: list[Assignment] = msgspec.field(default_factory=list[Assignment])
@@ -81,6 +84,7 @@ class Lease(msgspec.Struct, kw_only=True):
         self.unsaved_since = now
         self.gang_size = max(1, len(assignment.gang))
         self.gang = assignment.task.group if self.gang_size > 1 else GroupId("")
+        self.is_parted = len(set(assignment.gang)) > 1
 
     def call_back(self, attempt: Attempt) -> bool:
         """Drop a waiting attempt; return whether it was waiting."""
@@ -159,6 +163,12 @@ class LeaseBook:
             del self._by_request[lease.peer, request]
         lease.peer = peer
         self._by_request.setdefault((peer, request), []).append(lease.id)
+
+    def gangs(self) -> tuple[str, ...]:
+        """Return marks of the gangs on several workers of which tasks run here."""
+        running = (v for v in self._leases.values() if v.running and v.is_parted)
+        marks = sorted({mark_of(lease.gang) for lease in running})
+        return tuple(marks[:GANGS_MAX])
 
     def of_request(self, peer: NodeId, request: RequestId) -> list[Lease]:
         """Return the open leases of a request."""

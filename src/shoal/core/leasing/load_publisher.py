@@ -44,8 +44,12 @@ class LoadPublisher:
         terms: LendingTerms,
         heap: DeadlineHeap,
         environments: Callable[[OwnerId], tuple[str, ...]] = lambda _owner: (),
+        gangs: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        """Publish; `environments` returns marks of what an owner may use."""
+        """Publish; `environments` returns marks of what an owner may use.
+
+        `gangs` returns marks of those that talk to other workers.
+        """
         self._addresses: tuple[str, ...] = ()  # where this worker can be dialled
         self._warm: tuple[str, ...] = ()  # at most WARM_MAX marks, the newest first
         self._all_told = True  # whether all who were shown this worker know these
@@ -54,6 +58,7 @@ class LoadPublisher:
         self._capacity = capacity
         self._terms = terms
         self._environments = environments
+        self._gangs = gangs
         self._seq = 0
         self._subscribers: dict[NodeId, None] = {}  # an ordered set
         # What was planned for this version is sooner than what would be planned now.
@@ -142,7 +147,11 @@ class LoadPublisher:
     def _changed(self, load: Load, now: float) -> list[Effect]:
         if self._all_told:
             changed = InventoryChanged(
-                epoch=self._epoch, seq=self._seq, load=load, since=self._since
+                epoch=self._epoch,
+                seq=self._seq,
+                load=load,
+                since=self._since,
+                gangs=self._gangs(),
             )
             return [Send(peer, changed) for peer in self._subscribers]
         self._all_told = True
@@ -167,6 +176,7 @@ class LoadPublisher:
             networked=lending.networked,
             terms=lending.terms,
             weaker=lending.weaker,
+            gangs=self._gangs(),
         )
 
     def _digest(self, load: Load) -> LoadDigest:

@@ -216,7 +216,13 @@ class Worker:
         self._shelf = EnvironmentShelf(environment_bytes)
         self._preparation = Preparation(self._shelf, self.rules)
         self._telling = LoadPublisher(
-            node, epoch, capacity, self._terms, self._heap, self._shelf.marks_for
+            node,
+            epoch,
+            capacity,
+            self._terms,
+            self._heap,
+            self._shelf.marks_for,
+            self._book.gangs,
         )
         self.lender = Lender(
             self.rules,

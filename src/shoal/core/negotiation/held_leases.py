@@ -27,6 +27,7 @@ from shoal.core.dispatch.prefetch import Prefetch
 from shoal.core.events import Effect, Send
 from shoal.core.membership.quotas import Used
 from shoal.core.timing import DRIFT_MAX, KEPT_LEASE_S, LEASE_S, RENEW_S
+from shoal.model.caches import mark_of
 from shoal.model.ids import (
     Attempt,
     GroupId,
@@ -45,7 +46,7 @@ from shoal.protocol.messages import Release, Renew
 from shoal.protocol.succession.messages import Adoption, Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.model.job import Job, Task
@@ -141,12 +142,6 @@ class HeldLeases:
         tie = self._ties.get(worker)
         return [self._all[lease] for lease in tie.leases] if tie else []
 
-    def of_gangs(self) -> Iterator[HeldLease]:
-        """Yield the leases that gangs run on."""
-        for holding in self._all.values():
-            if holding.gang and holding.state == "committed":
-                yield holding
-
     def count(self, shape: LeaseShape) -> int:
         """Return how many leases of this shape we hold, committed or not."""
         return self._counts.get(shape, 0)
@@ -173,6 +168,8 @@ class HeldLeases:
             tie = self._ties[holding.worker] = _Tie(now)
             self._renewals.set(holding.worker, now + RENEW_S)
         tie.leases[holding.lease] = None
+        if holding.gang:
+            self._table.links.add(holding.worker, mark_of(holding.group))
 
     def drop(self, holding: HeldLease) -> None:
         """Forget a lease. The caller tells the worker, if it must know."""
@@ -186,6 +183,8 @@ class HeldLeases:
         self.reserve(holding.shape, -1)
         if holding.taken is not None:
             self._table.give(holding.taken)
+        if holding.gang:
+            self._table.links.remove(holding.worker, mark_of(holding.group))
         tie = self._ties[holding.worker]
         del tie.leases[holding.lease]
         if not tie.leases:

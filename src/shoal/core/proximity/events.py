@@ -16,9 +16,13 @@ class TransferMeasured(msgspec.Struct, frozen=True):
 
 
 class SitesChanged(msgspec.Struct, frozen=True):
-    """Which nodes are near each other: the name of each one's site."""
+    """Which nodes are near each other: the name of each one's site.
+
+    `narrow` tells of a site how much longer it takes to talk to others than within.
+    """
 
     sites: dict[NodeId, str]
+    narrow: dict[str, float] = {}
 
 
 ProximityEvent = TransferMeasured | SitesChanged

@@ -11,6 +11,7 @@ from here. Who is not where it says it is, or is not sure yet, has no site.
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 from typing import TYPE_CHECKING, Final, final
 
@@ -42,6 +43,12 @@ NARROWER: Final = 2
 
 WORST_OF_MAX: Final = 64
 """Nodes of which all pairs are looked at."""
+
+TALK_BYTES: Final = 1 << 20
+"""What tasks of a gang say to each other at once, to compare links by."""
+
+COMPARED_OF_SITE: Final = 4
+"""Nodes of a site whose links are compared with others'."""
 
 ERROR_MAX_MILLI: Final = 600
 """Who is less sure than this where it is has no site yet."""
@@ -129,6 +136,38 @@ class NetworkMap:
             sites.update(dict.fromkeys(names, site))
         self.sites = sites
         return sites
+
+    def narrow(self) -> dict[str, float]:
+        """Return how much longer it takes to talk to others than within each site.
+
+        It compares the quickest link that leaves a site with the quickest within: less
+        may be measured of a link than it carries, and never more. What was not measured
+        is not there. It is a power of two: nobody needs to know better.
+        """
+        within: dict[str, float] = {}
+        leaving: dict[str, float] = {}
+        for one, other in combinations(self._some_of_each(), 2):
+            path = self.between(one, other)
+            if path is None or not path.bandwidth:
+                continue
+            took_s = path.transfer_s(TALK_BYTES)
+            a, b = self.sites[one], self.sites[other]
+            for site in dict.fromkeys((a, b)):
+                of = within if a == b else leaving
+                of[site] = min(took_s, of.get(site, took_s))
+        return {
+            site: 2.0 ** max(0, round(math.log2(leaving[site] / within[site])))
+            for site in sorted(within)
+            if site in leaving
+        }
+
+    def _some_of_each(self) -> list[NodeId]:
+        """Return some nodes of each site, of as many sites as can be looked at."""
+        chosen: dict[str, list[NodeId]] = {}
+        for node, site in sorted(self.sites.items()):
+            chosen.setdefault(site, []).append(node)
+        some = [node for nodes in chosen.values() for node in nodes[:COMPARED_OF_SITE]]
+        return some[:WORST_OF_MAX]
 
     def _near(self, placed: Mapping[NodeId, Position]) -> Bools:
         """Return which pairs may share a site; everybody is near itself."""

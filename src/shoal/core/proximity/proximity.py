@@ -119,6 +119,7 @@ class Proximity:
         self._is_busy = is_busy
         self._changed = False  # since sites were found
         self._sites_at = 0.0
+        self._told_sites = SitesChanged({})
         self._takers: dict[type, Callable[[Any, float], list[Effect]]] = {
             PathMeasured: self._on_measured,
             TransferMeasured: self._on_transfer,
@@ -269,6 +270,9 @@ class Proximity:
             return []
         self._changed = False
         self._sites_at = now + max(SITES_S, SITES_S_PER_PEER * len(self._peers))
-        before = self.map.sites
         sites = self.map.find_sites()
-        return [] if sites == before else [Tell(SitesChanged(sites))]
+        found = SitesChanged(sites, self.map.narrow())
+        if found == self._told_sites:
+            return []
+        self._told_sites = found
+        return [Tell(found)]

@@ -253,7 +253,7 @@ class Scheduler:
         )
         self.results = ResultIntake(book, self._dispatcher, self._outputs)
         lookup, queue, kept = self._policies, self._queue, self._reservations
-        placer = SlotPlacer(views, hints, lookup, cache, choice, holdings, rng)
+        placer = SlotPlacer(views, hints, lookup, cache, choice, rng)
         runner = self._dispatcher
         self._matcher = Matcher(
             book, queue, placer, choice, kept, holdings, negotiator, runner
@@ -372,7 +372,7 @@ class Scheduler:
             case PathMeasured():
                 self.views.on_path_measured(event.peer, event.rtt_s)
             case SitesChanged():
-                self.views.on_sites(event.sites)
+                self.views.on_sites(event)
             case GrantChanged():
                 self._discovery.grant = event.grant  # It is shown in announcements.
             case AddressesChanged():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, final
 
+from shoal.model.caches import mark_of
 from shoal.policy.interface import GangNeed
 from shoal.policy.placement import Placed
 from shoal.policy.table import domains
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from shoal.core.discovery.gossip_candidates import GossipCandidates
     from shoal.core.discovery.worker_views import WorkerViews
-    from shoal.core.negotiation.held_leases import HeldLease, HeldLeases, LeaseShape
+    from shoal.core.negotiation.held_leases import HeldLease, LeaseShape
     from shoal.core.scheduling.job_book import GroupRecord
     from shoal.core.scheduling.policy_lookup import PolicyLookup
     from shoal.core.scheduling.refusal_cache import RefusalCache
@@ -44,7 +45,6 @@ class SlotPlacer:
         policies: PolicyLookup,
         refusals: RefusalCache,
         selection: TaskSelection,
-        holdings: HeldLeases,
         rng: Random,
     ) -> None:
         self._views = views
@@ -53,7 +53,6 @@ class SlotPlacer:
         self._policies = policies
         self._refusals = refusals
         self._selection = selection
-        self._holdings = holdings
         self._rng = rng
 
     def place_tasks(
@@ -99,8 +98,8 @@ class SlotPlacer:
         """
         avoided = self._selection.avoided(group, shape)
         exclude = [*self._refusals.of(shape.profile), *avoided, *barred]
-        running = self._running(group.id)
-        gang = GangNeed(count, slowdown_max=slowdown_max, running=running)
+        mark = mark_of(group.id)
+        gang = GangNeed(count, slowdown_max=slowdown_max, mark=mark)
         if shape.same_leaf == "no":
             return self._place(group, shape, count, exclude, gang).takens
         table, room = self._table, self._table.gang_room(shape.asked)
@@ -125,8 +124,8 @@ class SlotPlacer:
         """Book more slots for a gang that is being won, beside the workers it has."""
         exclude = [*exclude, *self._refusals.of(shape.profile), *beside]
         exclude += self.elsewhere(shape, beside)
-        size, running = len(group.waiting), self._running(group.id)
-        gang = GangNeed(size, beside, slowdown_max, running)
+        size = len(group.waiting)
+        gang = GangNeed(size, beside, slowdown_max, mark_of(group.id))
         return self._place(group, shape, count, exclude, gang).takens
 
     def elsewhere(self, shape: LeaseShape, nodes: Sequence[NodeId]) -> list[NodeId]:
@@ -145,17 +144,8 @@ class SlotPlacer:
         rows = self._table.indices(nodes)
         if len(rows) < len(nodes):
             return math.inf
-        running = [self._table.indices(nodes) for nodes in self._running(gang)]
-        return self._table.gang_room(shape.asked).slowdown(rows, len(rows), running)
-
-    def _running(self, but: GroupId) -> list[list[NodeId]]:
-        """Return where other gangs of this scheduler run on more than one worker."""
-        found: dict[GroupId, dict[NodeId, None]] = {}
-        for holding in self._holdings.of_gangs():
-            if holding.group == but:
-                continue
-            found.setdefault(holding.group, {})[holding.worker] = None
-        return [list(nodes) for nodes in found.values() if len(nodes) > 1]
+        room = self._table.gang_room(shape.asked)
+        return room.slowdown(rows, len(rows), mark_of(gang))
 
     def give_back(self, takens: Sequence[TakenRoom]) -> None:
         """Give back bookings that no demand was sent for."""

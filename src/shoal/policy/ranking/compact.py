@@ -104,16 +104,15 @@ class _GangChooser:
     def _make_plan(self, skip: Collection[NodeId]) -> GangPlan:
         gang, table, room = self._gang, self._table, self._room
         beside = table.indices(gang.beside)
-        running = [table.indices(nodes) for nodes in gang.running]
         plan = room.plan(
             self._left,
             table.indices(skip),
             beside,
             warm=self._warm,
-            running=running,
+            mark=gang.mark,
         )
         if plan and gang.slowdown_max < math.inf:
             rows = [*beside, *(row for row, _ in plan)]
-            if room.slowdown(rows, gang.size, running) > gang.slowdown_max:
+            if room.slowdown(rows, gang.size, gang.mark) > gang.slowdown_max:
                 return []
         return plan[::-1]

@@ -9,7 +9,8 @@ leaf to itself.
 
 How narrow the network above a leaf is, its owner declares by the label
 `oversubscription`: the bandwidth of all workers under it by that of its uplinks. It is
-1 where everybody can talk at full speed to everybody, and 4 if it is not declared.
+1 where everybody can talk at full speed to everybody. If it is not declared, it is what
+was measured, for a leaf that was measured itself, and 4 for any other.
 """
 
 from __future__ import annotations
@@ -59,15 +60,18 @@ def path_of(row: WorkerRow) -> DomainPath:
 
 def oversubscription_of(row: WorkerRow) -> float:
     """Return how much narrower the network is above a worker's leaf than below."""
+    ratio = row.narrow if row.site else 0.0
     for key, value in row.capacity.labels:
         if key == OVERSUBSCRIPTION:
             try:
                 ratio = float(value)
             except ValueError:
                 return NARROW
-            # Whoever declares nonsense gets what is assumed of all.
-            return ratio if 0 < ratio <= NARROWEST else NARROW
-    return NARROW
+            break
+        if key == "leaf":
+            ratio = 0.0  # What was measured is not of this leaf.
+    # Whoever declares nonsense gets what is assumed of all.
+    return ratio if 0 < ratio <= NARROWEST else NARROW
 
 
 def leaves(table: WorkerTable) -> dict[DomainPath, list[NodeId]]:

@@ -2,15 +2,17 @@
 
 The tasks of a gang talk all the time, so what matters is how many switches are above
 them: none on one worker, one under one leaf, more across leaves, pods and sites. The
-best plan has the fewest sites, then pods, then leaves, then workers. Of equally good
-places across leaves it takes those whose uplinks carry the fewest gangs, then those
-where most of it would find its code, then those with least room, which keeps wide ones
-whole for wider gangs, and then the nearest.
+best plan has the fewest sites, then pods, then leaves. Of these it has the one whose
+uplinks are the least loaded: the sum of their prices is least, where a price says how
+narrow an uplink is, and how many gangs share it. Then it has the fewest workers. Of
+equally good places it takes those where most of it would find its code, then those with
+least room, which keeps wide ones whole for wider gangs, and then the nearest.
 
 Such a plan is found exactly. In a leaf it takes the largest workers. Above, let f(k) be
-the least cost of k tasks in a domain: a vector of domains used by level, compared from
-the widest, and so one number with a digit for each level. Costs of domains side by side
-add up, so f follows from those of the domains below, one by one, as in a knapsack.
+the least cost of k tasks in a domain: a vector of domains used by level, load of links
+and workers, compared from the widest, and so one number with a digit for each. Costs of
+domains side by side add up, so f follows from those of the domains below, one by one,
+as in a knapsack.
 
 This takes the square of the gang's size for each leaf. Where that is too much
 (`EXACT_WORK_MAX`), only the largest domains of each level are looked at, as few as hold
@@ -23,12 +25,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from shoal.policy.table.domains import LEVELS
 from shoal.policy.table.rows import Ints
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 ANYWHERE: Final = 0
 LEAF: Final = LEVELS
@@ -38,11 +41,23 @@ ONE_WORKER: Final = LEVELS + 1
 EXACT_WORK_MAX: Final = 300_000
 """Leaves times the square of the tasks, up to which a plan is exact."""
 
-LOOKED_AT_MAX: Final = 16
+LOOKED_AT_MAX: Final = 8
 """Domains above leaves that are compared exactly, those that promise most first."""
 
 FAR: Final = int(np.iinfo(np.int64).max)
 NEVER: Final = FAR // 4  # a cost that no plan has; two of them can be added
+
+LOAD_BASE: Final = 1 << 23
+"""Load of links that a plan may have: more counts as this much."""
+
+PRICE_UNITS: Final = 4
+"""Prices of links are compared in quarters."""
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+UplinkPrices: TypeAlias = "Callable[[int, Ints], Floats]"
+"""What the uplinks of the domains of a level cost, in which some rows are."""
 
 GangPlan: TypeAlias = list[tuple[int, int]]
 """Rows, and how many tasks of the gang each gets."""
@@ -67,18 +82,18 @@ class GangPlanner:
         slots: Ints,
         warm: Ints,
         path_costs: Ints,
-        crossing: Ints,
+        prices: UplinkPrices,
         beside: Sequence[int] = (),
     ) -> None:
         """Plan beside rows that other tasks of the gang sit on.
 
-        `crossing` tells how many gangs talk over the uplinks of each row's leaf.
+        `prices` says what the uplinks of domains cost.
         """
         self._domains = domains  # by level, then by row
         self._slots = slots
         self._warm = warm
         self._path_costs = path_costs
-        self._crossing = crossing
+        self._prices = prices
         self._beside = list(beside)
 
     def plan(self, count: int, narrow: int) -> GangPlan:
@@ -103,7 +118,7 @@ class GangPlanner:
         if len(enough) == 0:
             return []
         best = self._best(level, count, enough, room)
-        rows: list[int] = np.flatnonzero((domains == best) & (self._slots > 0)).tolist()
+        rows: list[int] = self._rows_in(level, best).tolist()
         return rows
 
     def _best(self, level: int, count: int, enough: Ints, room: Ints) -> int:
@@ -113,14 +128,12 @@ class GangPlanner:
         domains, slots = self._domains[level], self._slots
         warm = np.minimum(sums(domains, slots * self._warm), count)
         near = nearest(domains, slots, self._path_costs)
-        busy = self._busy(domains, slots, self._crossing, level)
-        keys = (near[enough], room[enough], -warm[enough], busy[enough])
-        enough = enough[np.lexsort(keys)]
+        enough = enough[np.lexsort((near[enough], room[enough], -warm[enough]))]
         if level == ONE_WORKER:
             return int(enough[0])
         if level == LEAF:
             return int(enough[self._workers_needed(enough, count).argmin()])
-        return self._cheapest(level, count, enough.tolist())
+        return self._cheapest(level, count, enough)
 
     def _workers_needed(self, leaves: Ints, count: int) -> Ints:
         """Return how many workers hold `count` tasks in each of some leaves."""
@@ -143,41 +156,61 @@ class GangPlanner:
             left = np.maximum(0, left - taken * size)
         return needed
 
-    def _cheapest(self, level: int, count: int, domains: list[int]) -> int:
+    def _cheapest(self, level: int, count: int, domains: Ints) -> int:
         """Return the domain above leaves that costs least, the first of equal ones.
 
         Those that promise most are looked at first, until no other can be better.
         """
-        base = count + 1
-        bounds: list[tuple[int, int]] = []
-        all_rows: list[Ints] = []
-        for place, domain in enumerate(domains):
-            rows = np.flatnonzero((self._domains[level] == domain) & (self._slots > 0))
-            all_rows.append(rows)
-            bounds.append((_as_number(self._parts(count, rows, level), base), place))
+        bounds = self._bounds(level, count, domains)
+        order = np.argsort(bounds, kind="stable")[:LOOKED_AT_MAX]
         best: tuple[int, int] | None = None
-        for bound, place in sorted(bounds)[:LOOKED_AT_MAX]:
+        for place, bound in zip(order.tolist(), bounds[order].tolist(), strict=True):
             if best is not None and (bound, place) >= best:
                 break
-            rows = all_rows[place]
+            rows = self._rows_in(level, int(domains[place]))
             cost = bound
             if self._is_small(rows, count):
                 cost = int(self._costs(rows, level, count).least[count])
             best = min(best or (cost, place), (cost, place))
         assert best is not None
-        return domains[best[1]]
+        return int(domains[best[1]])
 
-    def _parts(self, count: int, rows: Ints, level: int) -> list[int]:
-        """Return how many domains of each level below it takes at least."""
-        parts: list[int] = []
-        for below in range(level + 1, ONE_WORKER + 1):
-            room = self._slots[rows]
-            if below < ONE_WORKER:
-                _, inner = np.unique(self._domains[below][rows], return_inverse=True)
-                room = sums(inner, room)
-            largest = np.sort(room)[::-1].cumsum()
-            parts.append(int(np.searchsorted(largest, count)) + 1)
-        return parts
+    def _rows_in(self, level: int, domain: int) -> Ints:
+        return np.flatnonzero((self._domains[level] == domain) & (self._slots > 0))
+
+    def _bounds(self, level: int, count: int, domains: Ints) -> Ints:
+        """Return what `count` tasks cost at least in each domain of a level.
+
+        At each level below they take as few parts as the largest are, and the cheapest.
+        """
+        places = np.full(int(self._domains[level].max()) + 1, -1)
+        places[domains] = np.arange(len(domains))
+        rows = np.flatnonzero((places[self._domains[level]] >= 0) & (self._slots > 0))
+        base = count + 1
+        bounds: Ints = np.zeros(len(domains), np.int64)
+        load: Ints = np.zeros(len(domains), np.int64)
+        for below in range(level + 1, LEAF + 1):
+            _, first, inner = np.unique(
+                self._domains[below][rows], return_index=True, return_inverse=True
+            )
+            of = places[self._domains[level][rows[first]]]
+            needed = _needed(of, sums(inner, self._slots[rows]), count)
+            bounds = bounds * base + needed
+            if not self._beside:  # Else the gang is on some of the links anyway.
+                prices = self._capped(rows[first], below, count)
+                order, nth = _by_group(of, prices)
+                cheapest = order[nth < needed[of[order]]]
+                load += sums(of[cheapest], prices[cheapest])
+        of = places[self._domains[level][rows]]
+        workers = _needed(of, self._slots[rows], count)
+        return (bounds * LOAD_BASE + load) * base + workers
+
+    def _capped(self, rows: Ints, level: int, count: int) -> Ints:
+        """Return prices of domains, such that those of a whole plan have a sum."""
+        most = LOAD_BASE // (LEVELS * (count + 1))
+        units = np.rint(PRICE_UNITS * self._prices(level, rows)).astype(np.int64)
+        capped: Ints = np.minimum(units, most)
+        return capped
 
     # Sharing out.
 
@@ -197,7 +230,9 @@ class GangPlanner:
         """Return the rows of the largest domains of a level that hold `count` tasks."""
         _, at = np.unique(self._domains[level][rows], return_inverse=True)
         room = sums(at, self._slots[rows])
-        order = np.argsort(-room, kind="stable")
+        prices = np.zeros(len(room))
+        prices[at] = self._prices(level, rows)
+        order = np.lexsort((prices, -room))
         needed = int(np.searchsorted(room[order].cumsum(), count)) + 1
         return rows[np.isin(at, order[:needed])]
 
@@ -236,7 +271,8 @@ class GangPlanner:
             workers = np.searchsorted(largest, wanted[1:]) + 1
             least = np.where(workers > len(rows), NEVER, workers)
             return _Costs(rows, np.concatenate(([0], least)))
-        digit = (count + 1) ** (LEAF - level)
+        base = count + 1
+        digit = base * LOAD_BASE * base ** (LEAF - 1 - level)
         least = np.where(wanted == 0, 0, NEVER)
         parts = [
             self._costs(part, level + 1, count) for part in self._below(rows, level)
@@ -244,7 +280,10 @@ class GangPlanner:
         gets: list[Ints] = []
         before = wanted[:, None] - wanted[None, :]  # by tasks, and those that go here
         for part in parts:
-            one_more = 0 if self._is_there(part.rows, level + 1) else digit
+            one_more = 0
+            if not self._is_there(part.rows, level + 1):
+                price = self._capped(part.rows[:1], level + 1, count)
+                one_more = digit + base * int(price[0])
             here = part.least + np.where(wanted == 0, 0, one_more)
             either = np.where(before < 0, NEVER, least[before]) + here
             # Of equal ones as many here as possible: the parts that suit best are last.
@@ -259,22 +298,9 @@ class GangPlanner:
         room = sums(at, self._slots[rows])
         warm = sums(at, self._slots[rows] * self._warm[rows])
         near = nearest(at, self._slots[rows], self._path_costs[rows])
-        # A part of the gang in one leaf talks over its uplinks, too.
-        busy = self._busy(at, self._slots[rows], self._crossing[rows], level)
-        order = np.lexsort((near, room, -warm, busy))[::-1]
+        order = np.lexsort((near, room, -warm))[::-1]
         parts = [rows[at == place] for place in order.tolist()]
         return sorted(parts, key=lambda part: self._is_there(part, level + 1))
-
-    def _busy(self, domains: Ints, slots: Ints, crossing: Ints, level: int) -> Ints:
-        """Return how busy the uplinks of the leaves of each domain are, on average.
-
-        It is nothing for a gang under one leaf, which does not use them.
-        """
-        if level >= LEAF:
-            return np.zeros(int(domains.max(initial=0)) + 1, np.int64)
-        room = np.maximum(1, sums(domains, slots))
-        busy: Ints = 1_000 * sums(domains, slots * crossing) // room
-        return busy
 
     def _is_there(self, rows: Ints, level: int) -> bool:
         """Whether some of the gang sits in the domain of these rows already."""
@@ -282,7 +308,7 @@ class GangPlanner:
         return bool(self._beside) and domains[rows[0]] in domains[self._beside]
 
 
-def sums(domains: Ints, weights: Ints) -> Ints:
+def sums(domains: Ints, weights: Ints | Bools) -> Ints:
     """Return the sum of weights in each domain."""
     found: Ints = np.bincount(domains, weights=weights).astype(np.int64)
     return found
@@ -296,8 +322,20 @@ def nearest(domains: Ints, slots: Ints, path_costs: Ints) -> Ints:
     return near
 
 
-def _as_number(digits: Sequence[int], base: int) -> int:
-    number = 0
-    for digit in digits:
-        number = number * base + digit
-    return number
+def _by_group(of: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """Return an order by group and then by value, and the place of each in its group.
+
+    Groups have the numbers from 0 on, and none is empty.
+    """
+    order = np.lexsort((values, of))
+    starts = np.searchsorted(of[order], np.arange(int(of.max()) + 1))
+    return order, np.arange(len(of)) - starts[of[order]]
+
+
+def _needed(of: Ints, room: Ints, count: int) -> Ints:
+    """Return how many parts of each group hold `count` tasks, the largest first."""
+    order, nth = _by_group(of, -room)
+    so_far = np.cumsum(room[order])
+    before = so_far - room[order]
+    start = before[nth == 0]  # of each group
+    return sums(of[order], before - start[of[order]] < count)

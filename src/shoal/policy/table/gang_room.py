@@ -8,16 +8,16 @@ workers takes a fraction of a millisecond.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
-import numpy.typing as npt
 
 from shoal.policy.table.domains import oversubscription_of, path_of
 from shoal.policy.table.gang_planner import (
     ANYWHERE,
     LEAF,
     ONE_WORKER,
+    Floats,
     GangPlan,
     GangPlanner,
     nearest,
@@ -27,10 +27,11 @@ from shoal.policy.table.rows import SLOTS_MAX, Ints
 from shoal.policy.table.task_shapes import Kinds, Need, TaskShape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.policy.table.domains import DomainPath
     from shoal.policy.table.grid import Grid
+    from shoal.policy.table.link_load import LinkLoad
     from shoal.policy.table.rows import WorkerRow
 
 ANEW_MIN: Final = 64
@@ -44,16 +45,15 @@ ROWS_KEPT_MAX: Final = 400_000
 TALK_SHARE: Final = 1 / 3
 """The share of its time that a gang talks where links are wide, as is assumed."""
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-
 
 @final
 class GangRoom:
     """Counts the room for tasks of one shape, and plans gangs of them."""
 
-    def __init__(self, need: Need, grid: Grid) -> None:
+    def __init__(self, need: Need, grid: Grid, links: LinkLoad) -> None:
         self.need = need
         self._grid = grid
+        self._links = links
         self._numbers: dict[DomainPath, int] = {}
         self._count_all()
 
@@ -64,16 +64,16 @@ class GangRoom:
         beside: Sequence[int] = (),
         narrow: int = ANYWHERE,
         warm: Sequence[int] = (),
-        running: Sequence[Sequence[int]] = (),
+        mark: str = "",
     ) -> GangPlan:
         """Choose rows for `count` tasks, in one domain of level `narrow` or narrower.
 
         No row in `skip` is chosen. The domain holds the rows `beside` which other tasks
-        of the gang sit on. Tasks find their code on the rows that are `warm`. Other
-        gangs are `running` on some rows. Without room for all tasks, as many as
-        possible are placed if they may go anywhere, and none if not.
+        of the gang sit on. Tasks find their code on the rows that are `warm`. What the
+        gang with this `mark` puts on links does not count. Without room for all tasks,
+        as many as possible are placed if they may go anywhere, and none if not.
         """
-        return self._planner(skip, beside, warm, running).plan(count, narrow)
+        return self._planner(skip, beside, warm, mark).plan(count, narrow)
 
     def leaf(self, count: int, skip: Sequence[int] = ()) -> list[int]:
         """Return the rows of the leaf that holds `count` tasks best, if any does."""
@@ -84,7 +84,7 @@ class GangRoom:
         skip: Sequence[int],
         beside: Sequence[int] = (),
         warm: Sequence[int] = (),
-        running: Sequence[Sequence[int]] = (),
+        mark: str = "",
     ) -> GangPlanner:
         self._catch_up()
         slots = self._slots
@@ -93,32 +93,24 @@ class GangRoom:
             slots[list(skip)] = 0
         has_code: Ints = np.zeros(len(slots), np.int64)
         has_code[list(warm)] = 1
-        crossing = self._crossing(running)
-        return GangPlanner(
-            self._domains, slots, has_code, self._costs, crossing, beside
-        )
+        prices = _Prices(self._domains, self._narrow, lambda: self._sharing(mark))
+        return GangPlanner(self._domains, slots, has_code, self._costs, prices, beside)
 
-    def _crossing(self, running: Sequence[Sequence[int]]) -> Ints:
-        """Return how many of the running gangs use the uplinks of each row's leaf."""
-        leaves = self._domains[LEAF]
-        if not running or len(leaves) == 0:
-            return np.zeros(len(leaves), np.int64)
-        gangs: Ints = np.zeros(int(leaves.max()) + 1, np.int64)
-        for rows in running:
-            used = np.unique(leaves[list(rows)])
-            if len(used) > 1:
-                gangs[used] += 1
-        by_row: Ints = gangs[leaves]
-        return by_row
+    def _sharing(self, mark: str) -> Ints:
+        """Return how many gangs share the uplinks of each domain with a new one."""
+        sharing: Ints = np.ones(len(self._numbers), np.int64)
+        for domain, gangs in self._links.crossing(but=mark):
+            if (number := self._numbers.get(domain)) is not None:
+                sharing[number] += gangs
+        return sharing
 
-    def slowdown(
-        self, rows: Sequence[int], size: int, running: Sequence[Sequence[int]] = ()
-    ) -> float:
+    def slowdown(self, rows: Sequence[int], size: int, mark: str = "") -> float:
         """Estimate how much slower a gang of `size` runs on these rows than at best.
 
         Its best place has no more than one switch above it, or as few as it would need
         if nothing ran. In a wider one all its talk goes through the narrowest uplink,
-        which it shares with the gangs that are `running` across it.
+        which it shares with other gangs; what the one with this `mark` does there
+        already does not count.
         """
         self._catch_up()
         at = list(rows)
@@ -126,8 +118,12 @@ class GangRoom:
             domains = self._domains[level][at]
             if (domains == domains[0]).all():
                 return 1.0
-        sharing = 1 + self._crossing(running)[at]
-        narrow = max(1.0, float((self._narrow[at] * sharing).max()))
+        prices = _Prices(self._domains, self._narrow, lambda: self._sharing(mark))
+        narrow = 1.0
+        for level in range(ANYWHERE + 1, LEAF + 1):
+            domains = self._domains[level][at]
+            if (domains != domains[0]).any():
+                narrow = max(narrow, float(prices(level, np.array(at)).max()))
         return 1.0 + TALK_SHARE * (narrow - 1.0)
 
     def narrowest(self, count: int) -> int:
@@ -216,12 +212,34 @@ class GangRoom:
 
 
 @final
+class _Prices:
+    """How much slower talk over uplinks is than below them, worked out when asked."""
+
+    def __init__(
+        self, domains: Ints, narrow: Floats, sharing: Callable[[], Ints]
+    ) -> None:
+        self._domains = domains
+        self._narrow = narrow
+        self._count = sharing
+        self._sharing: Ints | None = None
+
+    def __call__(self, level: int, rows: Ints) -> Floats:
+        if self._sharing is None:
+            self._sharing = self._count()
+        prices: Floats = self._sharing[self._domains[level][rows]].astype(float)
+        if level == LEAF:
+            prices *= self._narrow[rows]
+        return prices
+
+
+@final
 class GangRooms:
     """The rooms of one grid that were used last, one for each shape."""
 
-    def __init__(self, grid: Grid, kinds: Kinds) -> None:
+    def __init__(self, grid: Grid, kinds: Kinds, links: LinkLoad) -> None:
         self._grid = grid
         self._kinds = kinds
+        self._links = links
         self._kept: OrderedDict[TaskShape, GangRoom] = OrderedDict()
 
     def get(self, shape: TaskShape) -> GangRoom:
@@ -233,7 +251,8 @@ class GangRooms:
         rows = max(1, len(self._grid.rows))
         while len(self._kept) >= max(ROOMS_MIN, ROWS_KEPT_MAX // rows):
             self._kept.popitem(last=False)
-        found = self._kept[shape] = GangRoom(Need(shape, self._kinds), self._grid)
+        need = Need(shape, self._kinds)
+        found = self._kept[shape] = GangRoom(need, self._grid, self._links)
         return found
 
 

@@ -132,6 +132,7 @@ class WorkerRow:
         "lends",
         "memory_bytes",
         "mixed",
+        "narrow",
         "node",
         "path_cost_us",
         "places",
@@ -166,6 +167,7 @@ class WorkerRow:
         self.gpu_milli = self.gpus_whole = 0
         self.active = self.path_cost_us = 0
         self.site = ""
+        self.narrow = 0.0  # how much longer talk takes to others than in its site
         self.draining = False
         # Numbers of the bookings since the worker's last report.
         self.bookings: dict[int, None] = {}

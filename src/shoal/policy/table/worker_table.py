@@ -14,9 +14,11 @@ from shoal.model.ids import NodeId
 from shoal.model.resources import Allocation, Capacity, Profile
 from shoal.policy.ranking.cache_affinity import WarmRows
 from shoal.policy.ranking.ranking import Ranking
+from shoal.policy.table.domains import path_of
 from shoal.policy.table.fitting_rows import FittingRows, FittingTables
 from shoal.policy.table.gang_room import GangRoom, GangRooms
 from shoal.policy.table.grid import Grid
+from shoal.policy.table.link_load import LinkLoad
 from shoal.policy.table.rows import WorkerRow
 from shoal.policy.table.shortlist import Shortlist, Shortlists
 from shoal.policy.table.task_shapes import KINDS_MAX, Kinds, Need, TaskShape
@@ -49,10 +51,11 @@ class WorkerTable:
     def __init__(self) -> None:
         self.grid = Grid()
         self.warm = WarmRows()
+        self.links = LinkLoad()
         self._index: dict[NodeId, int] = {}
         self._kinds = Kinds()
         self._shortlists = Shortlists(self.grid, self._kinds)
-        self._gang_rooms = GangRooms(self.grid, self._kinds)
+        self._gang_rooms = GangRooms(self.grid, self._kinds, self.links)
         self._fitting = FittingTables(self.grid, self._kinds)
         self._booked = 0  # bookings so far; each has a number of its own
 
@@ -75,7 +78,8 @@ class WorkerTable:
         row.warm = view.warm
         row.terms, row.weaker = view.terms, view.weaker
         row.draining = view.draining
-        row.path_cost_us, row.site = view.path_cost_us, view.site
+        row.path_cost_us = view.path_cost_us
+        row.site, row.narrow = view.site, view.narrow
         row.set_free(view.cpu_milli, view.memory_bytes, view.disk_bytes, view.active)
         row.set_gpus(view.gpu_milli, view.gpu_memory)
         index = self._index.get(view.node)
@@ -85,6 +89,7 @@ class WorkerTable:
             self.warm.remove(view.node, index, self.row(index).warm)
             self.grid.replace(index, row)
         self.warm.put(view.node, index, view.warm)
+        self.links.place(view.node, path_of(row))
 
     def remove(self, node: NodeId) -> None:
         """Forget a worker, if it is known."""
@@ -92,6 +97,7 @@ class WorkerTable:
         if index is not None:
             self.warm.remove(node, index, self.row(index).warm)
             self.grid.remove(index)
+            self.links.forget(node)
 
     def view(self, node: NodeId) -> WorkerView | None:
         """Return what is known of a worker, bookings included."""
@@ -149,13 +155,21 @@ class WorkerTable:
         row = self.row(index)
         row.path_cost_us = us
         self.grid.note(index)
+        self.links.place(node, path_of(row))
 
-    def set_site(self, node: NodeId, site: str) -> None:
-        """Take over which site a worker was measured to be in; void if unknown."""
+    def set_site(self, node: NodeId, site: str, narrow: float = 0.0) -> None:
+        """Take over which site a worker was measured to be in; void if unknown.
+
+        `narrow` tells how much longer it takes to talk to others than within the site.
+        """
         index = self._index.get(node)
-        if index is not None and self.row(index).site != site:
-            self.row(index).site = site
+        if index is None:
+            return
+        row = self.row(index)
+        if (row.site, row.narrow) != (site, narrow):
+            row.site, row.narrow = site, narrow
             self.grid.note(index)
+            self.links.place(node, path_of(row))
 
     def take(self, node: NodeId, profile: Profile) -> TakenRoom:
         """Book one task on a known worker, on the devices that it would choose."""
@@ -206,7 +220,7 @@ class WorkerTable:
         """Forget kinds of devices that no worker has any more."""
         self._kinds = Kinds()
         self._shortlists = Shortlists(self.grid, self._kinds)
-        self._gang_rooms = GangRooms(self.grid, self._kinds)
+        self._gang_rooms = GangRooms(self.grid, self._kinds, self.links)
         self._fitting = FittingTables(self.grid, self._kinds)
         for index in self.grid.order().tolist():
             row = self.row(index)
