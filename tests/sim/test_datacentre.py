@@ -12,7 +12,9 @@ from shoal.lab.datacentre.results import RunResult
 from shoal.lab.datacentre.scenario import convert
 from shoal.lab.datacentre.settings import resolve
 from shoal.lab.report.formatting import unended
+from shoal.model.ids import NodeId
 from shoal.model.spec.documents import Plain
+from shoal.policy.table.link_load import LinkLoad
 
 FABRIC: dict[str, Plain] = {"kind": "leaf-spine", "spines": 2, "leaves": 2, "hosts": 2}
 
@@ -237,3 +239,36 @@ def test_a_tree_says_everything_once_and_flooding_many_times() -> None:
     assert flood.converged_p50_s is not None
     assert tree.converged_p50_s is not None
     assert flood.converged_p50_s <= tree.converged_p50_s
+
+
+def test_schedulers_hear_which_links_the_gangs_of_others_load(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: dict[str, set[str]] = {}
+    tell = LinkLoad.tell
+
+    def noted(links: LinkLoad, node: NodeId, marks: tuple[str, ...]) -> None:
+        for mark in marks:
+            heard.setdefault(mark, set()).add(node)
+        tell(links, node, marks)
+
+    monkeypatch.setattr(LinkLoad, "tell", noted)
+    wide: dict[str, Plain] = {
+        "name": "wide",
+        "tasks": 3,
+        "gang": True,
+        "gpu": 4,
+        "run": "30s",
+        "allreduce": "1MB",
+    }
+    alone: dict[str, Plain] = {**wide, "name": "alone", "gpu": 1}
+
+    crossing = simulated(jobs=mix(wide, jobs="burst:1"), policies=["compact"])
+
+    places = {crossing.fabric.nodes[host].name for host in crossing.fabric.hosts}
+    [told] = heard.values()
+    assert len(told) == 3
+    assert told < places
+    heard.clear()
+    simulated(jobs=mix(alone, jobs="burst:1"), policies=["compact"])
+    assert not heard, "it talks over no link"

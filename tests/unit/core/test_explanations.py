@@ -5,13 +5,14 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
-from tests.unit.core.builders import job, running
+from tests.unit.core.builders import job, place, running
 
+from shoal.core.durability.journal import Submitted
 from shoal.core.events import Booted, JobSubmitted, MessageReceived
 from shoal.core.membership.roster import Roster
 from shoal.core.scheduling import explanations
 from shoal.core.scheduling.scheduler import Scheduler
-from shoal.model.caches import marks_of
+from shoal.model.caches import mark_of, marks_of
 from shoal.model.ids import NodeId, OwnerId, TaskId
 from shoal.model.job import Job, Work
 from shoal.model.resources import Capacity, GpuNeed, Profile
@@ -179,3 +180,29 @@ def test_a_second_wish_that_some_worker_can_meet_is_hope_enough() -> None:
     assert scheduler.hopeless(made) != []
     made = replace(made, groups=(replace(group, tasks=tasks),))
     assert scheduler.hopeless(made) == []
+
+
+def test_a_gang_that_talks_over_uplinks_says_who_else_does() -> None:
+    scheduler = _scheduler()
+    for name in ("x", "y"):
+        labels = (("leaf", name), ("oversubscription", "4"))
+        inventory = Inventory(
+            epoch=1,
+            seq=1,
+            capacity=Capacity(cpu_milli=4_000, labels=labels),
+            load=Load(cpu_milli=4_000),
+            drivers=("process",),
+            gangs=(mark_of("j.g"), mark_of("others.g")),
+        )
+        scheduler.handle(MessageReceived(NodeId(name), inventory), 0.0)
+    book = scheduler.book
+    book.submit(Submitted(job(groups={"g": (2, ())}, gang_min=2), 0.0), 0.0)
+    book.assign((place("j.g.0", 1, "x"), place("j.g.1", 2, "y")), 0.0)
+
+    found = scheduler.explain(TaskId("j.g.0"))
+
+    assert found is not None
+    assert (
+        "its gang talks over uplinks that carry 1 other gang; by estimate it takes "
+        "3.3 times as long as in one place"
+    ) in found.why

@@ -232,3 +232,25 @@ def test_the_scheduler_hears_of_sites_once_they_change() -> None:
 
     assert told
     assert told[-1].sites == one.map.sites
+
+
+@pytest.mark.parametrize(
+    ("far_us", "far_mbit", "narrow"), [(NEAR_US, 50, 16), (FAR_US, 1_000, 4)]
+)
+def test_it_is_told_how_narrow_the_way_out_of_a_site_is(
+    far_us: int, far_mbit: int, narrow: int
+) -> None:
+    pool = Pool(far_us=far_us)
+    pool.far_mbit = far_mbit
+    pool.run(40)
+    for one, other in permutations(pool.names, 2):
+        mbit = 1_000 if pool.site(one) == pool.site(other) else far_mbit
+        came = TransferMeasured(other, 10 << 20, 8 * (10 << 20) / MBIT / mbit)
+        pool.nodes[one].handle(came, pool.now)
+    pool.run(40)
+    map_ = pool.nodes[NodeId("n0")].map
+
+    assert pool.sites(NodeId("n0")) == pool.real_sites()
+    found = map_.narrow()
+    assert set(found) == set(map_.sites.values())
+    assert all(narrow / 2 <= each <= 2 * narrow for each in found.values()), found

@@ -54,3 +54,19 @@ def test_an_inventory_that_a_load_has_overtaken_counts_but_for_its_load() -> Non
     assert terms(known) == ""
     assert known.table.row(index).cpu_milli == 1_000
     assert not known.on_inventory(HERON, inventory(1, PAUSED), now=3.0)
+
+
+def test_gangs_that_workers_tell_of_load_links_until_the_worker_is_forgotten() -> None:
+    known = views()
+    known.on_inventory(NodeId("tern"), inventory(1), now=0.0)
+    load = Load(cpu_milli=4_000)
+    for name in ("heron", "tern"):
+        told = InventoryChanged(epoch=1, seq=2, load=load, gangs=("mark",))
+        assert known.on_load(NodeId(name), told, now=1.0) is False, "no room came free"
+
+    assert sorted(known.table.links.crossing.values()) == [1, 1]
+    late = InventoryChanged(epoch=1, seq=1, load=load)
+    known.on_load(HERON, late, now=2.0)
+    assert known.table.links.crossing
+    known.forget(HERON)
+    assert not known.table.links.crossing

@@ -185,18 +185,15 @@ def test_gangs_of_others_load_links_as_workers_tell_and_only_once() -> None:
     for name in ("w0", "w1"):
         tell(NodeId(name), ("ours", "theirs"))
 
-    assert dict(made.links.crossing()) == {
+    assert made.links.crossing == {
         ("s", "p", "leaf 0"): 2,
         ("s", "p", "leaf 1"): 2,
     }
     assert set(planned(made, 4)) == {"w2", "w3"}
     tell(NodeId("w0"), ("ours",))
-    assert dict(made.links.crossing(but="ours")) == {
-        ("s", "p", "leaf 0"): 0,
-        ("s", "p", "leaf 1"): 0,
-    }
+    assert made.links.crossing == dict.fromkeys(made.links.of("ours"), 1)
     made.remove(NodeId("w1"))
-    assert dict(made.links.crossing()) == {}, "nobody knows where the others are"
+    assert not made.links.crossing, "nobody knows where the others are"
 
 
 def test_pods_have_links_too() -> None:
@@ -276,7 +273,7 @@ def switches(made: WorkerTable, plan: dict[str, int]) -> tuple[int, ...]:
     parts = [{path[: depth + 1] for path in paths} for depth in range(4)]
     crossing = {
         (*above, leaf.removeprefix("leaf ")) if above[1:] else (*above, leaf): gangs
-        for (*above, leaf), gangs in made.links.crossing()
+        for (*above, leaf), gangs in made.links.crossing.items()
     }
     load = sum(
         (4 if depth == 2 else 1) * (1 + crossing.get(path, 0))

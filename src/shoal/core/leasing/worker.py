@@ -215,15 +215,9 @@ class Worker:
         self._terms = LendingTerms(self.rules, roster, capacity.lends)
         self._shelf = EnvironmentShelf(environment_bytes)
         self._preparation = Preparation(self._shelf, self.rules)
-        self._telling = LoadPublisher(
-            node,
-            epoch,
-            capacity,
-            self._terms,
-            self._heap,
-            self._shelf.marks_for,
-            self._book.gangs,
-        )
+        terms, heap = self._terms, self._heap
+        marks, gangs = self._shelf.marks_for, self._book.gangs
+        self._telling = LoadPublisher(node, epoch, capacity, terms, heap, marks, gangs)
         self.lender = Lender(
             self.rules,
             self._lease_lifecycle,

@@ -260,6 +260,7 @@ def _explain_placed(
         why += _open_needs(book, group)
     elif record.state == "running":
         why += _why_there(record, group, job, views, policies)
+        why += _on_the_links(group, job, book, views)
     elif record.worker:
         workers = [record.worker]
     return TaskExplanation(
@@ -291,6 +292,23 @@ def _why_there(
         if view.path_cost_us:
             why.append(f"its worker is {view.path_cost_us / 1e3:.1f} ms away")
     return why
+
+
+def _on_the_links(
+    group: GroupRecord, job: JobRecord, book: JobBook, views: WorkerViews
+) -> list[str]:
+    """Say who shares the uplinks that a gang talks over, and what that costs."""
+    links, mark = views.table.links, mark_of(group.id)
+    rows = views.table.indices([run.worker for run in book.live_in(group)])
+    used = links.of(mark)
+    if not used or not rows:
+        return []
+    others = max(links.crossing[domain] for domain in used) - 1
+    shape = shape_of(job.job, group.group.tasks[0], 0)
+    slower = views.table.gang_room(shape.asked).slowdown(rows, len(rows), mark)
+    shared = f"{others or 'no'} other gang{'' if others == 1 else 's'}"
+    cost = f"by estimate it takes {slower:.1f} times as long as in one place"
+    return [f"its gang talks over uplinks that carry {shared}; {cost}"]
 
 
 def _how_it_ended(record: TaskRecord) -> str:

@@ -55,6 +55,9 @@ class GangRoom:
         self._grid = grid
         self._links = links
         self._numbers: dict[DomainPath, int] = {}
+        self._anew = 0  # how often domains were numbered anew
+        self._shared: Ints = np.ones(0, np.int64)
+        self._shared_at = (-1, 0, 0)  # versions of what that was counted from
         self._count_all()
 
     def plan(
@@ -98,10 +101,18 @@ class GangRoom:
 
     def _sharing(self, mark: str) -> Ints:
         """Return how many gangs share the uplinks of each domain with a new one."""
-        sharing: Ints = np.ones(len(self._numbers), np.int64)
-        for domain, gangs in self._links.crossing(but=mark):
-            if (number := self._numbers.get(domain)) is not None:
-                sharing[number] += gangs
+        links, numbers = self._links, self._numbers
+        known = (links.version, self._anew, len(numbers))
+        if self._shared_at != known:
+            self._shared_at = known
+            self._shared = np.ones(len(numbers), np.int64)
+            for domain, gangs in links.crossing.items():
+                if (number := numbers.get(domain)) is not None:
+                    self._shared[number] += gangs
+        sharing = self._shared
+        if own := [numbers[domain] for domain in links.of(mark) if domain in numbers]:
+            sharing = sharing.copy()
+            sharing[own] -= 1
         return sharing
 
     def slowdown(self, rows: Sequence[int], size: int, mark: str = "") -> float:
@@ -186,6 +197,7 @@ class GangRoom:
         self._domains[ONE_WORKER] = np.arange(rows)
         self._paths: list[DomainPath] = [()] * rows
         self._numbers.clear()
+        self._anew += 1
         self._note_seen()
         for index, row in enumerate(self._grid.rows):
             self._count(index, row)

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from shoal.model.ids import NodeId
     from shoal.policy.table.domains import DomainPath
@@ -34,6 +34,7 @@ class LinkLoad:
         # By gang and level, the workers that it has in each domain.
         self._spread: dict[str, list[Counter[DomainPath]]] = {}
         self._crossing: Counter[DomainPath] = Counter()
+        self.version = 0  # of what crosses
 
     def place(self, node: NodeId, path: DomainPath) -> None:
         """Note in which domains a worker is."""
@@ -84,15 +85,15 @@ class LinkLoad:
         if not at:
             del self._at[node]
 
-    def crossing(self, but: str = "") -> Iterable[tuple[DomainPath, int]]:
-        """Return how many gangs, but for one, use the uplinks of domains in use."""
-        if but not in self._spread:
-            return self._crossing.items()
-        found = self._crossing.copy()
-        for domains in self._spread[but]:
-            if len(domains) > 1:
-                found.subtract(dict.fromkeys(domains, 1))
-        return found.items()
+    @property
+    def crossing(self) -> Mapping[DomainPath, int]:
+        """How many gangs talk over the uplinks of each domain, if any."""
+        return self._crossing
+
+    def of(self, mark: str) -> list[DomainPath]:
+        """Return the domains over whose uplinks one gang talks."""
+        levels = self._spread.get(mark, ())
+        return [domain for used in levels if len(used) > 1 for domain in used]
 
     # Counting.
 
@@ -110,6 +111,7 @@ class LinkLoad:
                 # The second makes the first one's talk go up, too.
                 more = [*domains] if len(domains) == PAIR else [domain]
                 self._crossing.update(more)
+                self.version += 1
 
     def _exit(self, mark: str, path: DomainPath) -> None:
         levels = self._spread[mark]
@@ -119,6 +121,7 @@ class LinkLoad:
             if domains[domain]:
                 continue
             if len(domains) > 1:
+                self.version += 1
                 for each in [*domains] if len(domains) == PAIR else [domain]:
                     self._crossing[each] -= 1
                     if not self._crossing[each]:
