@@ -445,6 +445,7 @@ def _group(job_id: JobId, words: list[str], gang_min: int, line: Line) -> Group:
                 size=size,
                 profiles=profiles(line),
                 grace_s=line.number("grace", 10),
+                alone=line.has("alone"),
             )
             for index in range(size)
         ),

@@ -441,6 +441,11 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         task=msgspec.structs.replace(TASK, label="lr=0.1,name=größe"),
         inputs=(Input(TREE), Input(TREE, "train/lr=0.1")),
     ),
+    "assignment.9": Assignment(
+        lease=LEASES[0],
+        attempt=ATTEMPT,
+        task=msgspec.structs.replace(TASK, alone=True),
+    ),
     "assignment.5": Assignment(
         lease=LEASES[0], attempt=NEXT_ATTEMPT, task=TASK, after=ATTEMPT
     ),

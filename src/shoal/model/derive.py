@@ -261,6 +261,7 @@ class _Derivation:
             time_limit_s=shared.time_limit_s,
             grace_s=shared.grace_s,
             label=label,
+            alone=shared.is_gang and shared.spec.placement.distinct_nodes,
         )
 
 
@@ -271,6 +272,7 @@ class _Shared:
     def __init__(self, spec: JobSpec, path: str, modules: tuple[str, ...]) -> None:
         self.spec = spec
         self.path = path
+        self.is_gang = nodes_of(spec)[1] > 1
         limit = spec.time_limit
         self.time_limit_s = None if limit is None else parse_duration(limit)
         self.grace_s = parse_duration(spec.grace)

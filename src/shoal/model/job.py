@@ -149,6 +149,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time_limit_s: Seconds | None = None
     grace_s: Seconds = 10.0  # between the notice to stop and the kill
     label: Name = ""  # which point of a sweep or array it is, if it is one
+    alone: bool = False  # no other task of its gang runs on its worker
 
 
 class Verify(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -51,6 +51,7 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
     driver: str = "process",
     rtt_max_us: int | None = None,
     nodes: tuple[NodeId, ...] = (),
+    alone: bool = False,
     exclude: Collection[NodeId] = (),
     at_most: int | None = None,
     warm: Collection[str] = (),
@@ -58,12 +59,14 @@ def place(  # noqa: PLR0913 - each of these is a separate wish of the caller
 ) -> Placed:
     """Choose workers for up to `count` tasks and book each task in the table.
 
-    No worker gets more than `at_most` of them. Fewer than `count` means that no
-    further worker fits; a caller that wants all or nothing gives the bookings back.
+    No worker gets more than `at_most` of them, and one if each must be `alone`. Fewer
+    than `count` means that no further worker fits; a caller that wants all or nothing
+    gives the bookings back.
     Workers with any of the marks `warm` win over workers that are as good by the first
     number of a ranking's key; of equally good workers the smallest node id is chosen.
     """
-    shape = TaskShape(profile, driver, rtt_max_us, nodes)
+    shape = TaskShape(profile, driver, rtt_max_us, nodes, alone)
+    at_most = 1 if alone else at_most
     chooser = policy.chooser(PlacementRequest(shape, count, rng, warm, gang), table)
     need, best = chooser.need, chooser.best
     takens: list[TakenRoom] = []

@@ -69,7 +69,7 @@ def plan(  # noqa: PLR0913 - each of these is a separate wish of the caller
     first: PlacementPlan | None = None
     for number, profile in enumerate(task.profiles):
         kept: Mapping[NodeId, int] = idle[number] if idle else {}
-        shape = TaskShape(profile, need_of(task.work), rtt_max_us, nodes)
+        shape = TaskShape(profile, need_of(task.work), rtt_max_us, nodes, task.alone)
         found = _plan(shape, task.work, count, table, policy, rng, kept, gang)
         if found.room:
             return found
@@ -136,6 +136,7 @@ def _nodes(
         driver=shape.driver,
         nodes=shape.nodes,
         rtt_max_us=shape.rtt_max_us,
+        alone=shape.alone,
         at_most=at_most,
         warm=marks_of(work),
         gang=gang,

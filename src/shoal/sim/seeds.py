@@ -76,6 +76,7 @@ from shoal.sim.lending.traffic import (
     with_lending_rule,
 )
 from shoal.sim.mail.traffic import SimTaskMail, draw_mail
+from shoal.sim.migration.distinct_nodes import DistinctNodes
 from shoal.sim.migration.promises import MigrationPromises
 from shoal.sim.migration.workload import moves_in, with_gangs, with_leaf
 from shoal.sim.node import trust
@@ -325,6 +326,8 @@ class SeedTrial:
             self.calls = self._add_calls(script.calls, jobs)
         self.proximity = self._add_proximity(script.proximity)
         self.migration = self._add_migration(jobs) if script.moving else None
+        self.distinct_nodes = DistinctNodes(self.suite.violations, jobs)
+        self.suite.readers.append(self.distinct_nodes.safe)
         self.traceback = ""  # of a machine's exception, if any
 
     def run(self) -> SeedOutcome:

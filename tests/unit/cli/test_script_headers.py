@@ -133,3 +133,21 @@ def test_what_a_script_gets_wrong_is_said_with_its_line(
         script(tmp_path, text)
 
     assert what in error.value.what
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_apart"),
+    [
+        ("#SBATCH -N 2", True),
+        ("#SBATCH --nodes=2-4", True),
+        ("#SBATCH --ntasks=2", False),
+        ("#SBATCH -N 2\n#SBATCH -n 8", False),
+        ("#SBATCH -n 8\n#SBATCH -N 2", False),
+    ],
+)
+def test_nodes_of_slurm_are_machines_and_its_tasks_are_not(
+    tmp_path: Path, lines: str, is_apart: bool
+) -> None:
+    spec = script(tmp_path, f"#!/bin/sh\n{lines}\ntrue\n")
+
+    assert spec.get("placement", {}).get("distinct_nodes", False) is is_apart

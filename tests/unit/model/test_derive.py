@@ -88,6 +88,23 @@ def test_everything_that_a_spec_says_reaches_the_job() -> None:
     assert (job.max_rtt_s, job.same_leaf) == (0.05, "require")
 
 
+def test_only_tasks_of_a_gang_want_a_node_each() -> None:
+    apart = {"distinct_nodes": True}
+    job = derived(
+        {
+            "placement": apart,
+            "steps": {
+                "prepare": {"command": "x", "array": 2},
+                "train": {"command": "x", "nodes": "2..3", "needs": ["prepare"]},
+            },
+        }
+    )
+    alone = [[task.alone for task in group.tasks] for group in job.groups]
+
+    assert alone == [[False, False], [True, True, True]]
+    assert not any(t.alone for t in derived({"command": "x", "nodes": 2}).tasks())
+
+
 def test_an_image_runs_in_a_container() -> None:
     (group,) = derived({"command": "x", "image": "busybox"}).groups
 

@@ -1,11 +1,13 @@
 from random import Random
 
 import msgspec
+import pytest
 
 from shoal.model.caches import marks_of
 from shoal.model.ids import GroupId, JobId, NodeId, TaskId
 from shoal.model.job import Task, Work
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
+from shoal.policy.interface import GangNeed
 from shoal.policy.planning import plan
 from shoal.policy.registry import Registry
 from shoal.policy.table.worker_table import WorkerTable, WorkerView
@@ -117,3 +119,15 @@ def test_leases_that_are_kept_are_room_and_come_first() -> None:
         (A, "now", 2),
     ]
     assert found.room == 3
+
+
+@pytest.mark.parametrize("name", Registry({}).names())
+def test_tasks_that_want_a_node_each_get_one_each(name: str) -> None:
+    table = table_of(a=8, b=8)
+    task = msgspec.structs.replace(task_of(Profile(cpu_milli=1_000)), alone=True)
+    policy = Registry({}).make(name)
+
+    found = plan(task, 3, table, policy, Random(0), gang=GangNeed(3))
+
+    assert sorted(found.chosen) == [A, B]
+    assert found.room == 2

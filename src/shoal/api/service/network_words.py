@@ -45,12 +45,14 @@ def site_of(node: Node, peer: NodeId, labels: dict[str, str]) -> str:
 def network_words(node: Node, workers: Sequence[NodeId]) -> list[str]:
     """Say what is between the nodes of a gang, and what talking there takes."""
     nodes = list(dict.fromkeys(workers))
+    words = _shared(len(workers), len(nodes))
     if len(nodes) < 2:
-        return []
-    words = [f"its {len(nodes)} nodes are {_where(node, nodes)}"]
+        return words
+    where = f"its {len(nodes)} nodes are {_where(node, nodes)}"
     found = node.proximity.map.worst(nodes)
     if found is None:
-        return [f"{words[0]}; the network between them is not measured yet"]
+        return [*words, f"{where}; the network between them is not measured yet"]
+    words.append(where)
     path, (one, other) = found
     ends = f"{petname(one)} and {petname(other)}"
     words.append(f"between {ends}, the farthest apart: {path}")
@@ -61,6 +63,14 @@ def network_words(node: Node, workers: Sequence[NodeId]) -> list[str]:
     else:
         words.append("what their links carry is not measured yet")
     return words
+
+
+def _shared(tasks: int, nodes: int) -> list[str]:
+    """Say that tasks of a gang share nodes, and how each would have one of its own."""
+    if tasks == nodes:
+        return []
+    on = "1 node" if nodes == 1 else f"{nodes} nodes"
+    return [f"its {tasks} tasks share {on}: --distinct-nodes gives each its own"]
 
 
 def _staging(node: Node, nodes: Sequence[NodeId]) -> list[str]:

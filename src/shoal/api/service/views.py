@@ -255,7 +255,8 @@ def _moving(node: Node, record: TaskRecord) -> str:
 
 def needs_of(task: Task) -> str:
     """Return the resources that a task needs, as text for users."""
-    return " or ".join(map(_need, task.profiles))
+    needs = " or ".join(map(_need, task.profiles))
+    return f"{needs} · a node of its own" if task.alone else needs
 
 
 def _need(profile: Profile) -> str:

@@ -155,6 +155,11 @@ def _read_slurm(
         elif option in _MEANING:
             field, read = _MEANING[option]
             flags[field] = read(place, value)
+            # Nodes of Slurm are machines; its tasks share them.
+            if option == "ntasks":
+                flags["distinct_nodes"] = False
+            elif option == "nodes":
+                flags.setdefault("distinct_nodes", True)
         else:
             raise UsageError(
                 f"{place}: --{option} of #SBATCH is not supported",

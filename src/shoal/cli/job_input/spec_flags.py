@@ -36,13 +36,17 @@ _FLAGS: Final[OptionTable] = (
             "help": "Value for {NAME}, or for the recipe.",
         },
     ),
-    (("--gpus",), {"help": "GPUs per task: 2, 24GB:2, A100:80GB."}),
+    (("--gpus", "--gpu", "gpus"), {"help": "GPUs per task: 2, 24GB:2, A100:80GB."}),
     (("--memory",), {"help": "Minimum memory per GPU in MB."}),
     (("--gpu-mem",), {"help": "Minimum memory per GPU: 24GB."}),
     (("--cpu", "--cpus", "cpu"), {"help": "CPUs per task."}),
     (("--ram",), {"help": "Main memory per task: 16GB."}),
     (("--disk",), {"help": "Scratch space per task: 20GB."}),
-    (("--nodes",), {"help": "Run as a gang on several nodes: 2, or 2..4."}),
+    (("--nodes",), {"help": "Run as a gang of tasks: 2, or 2..4."}),
+    (
+        ("--distinct-nodes/--shared-nodes",),
+        {"default": None, "help": "Whether each task of a gang has its own node."},
+    ),
     (("--array",), {"help": "Run many tasks, numbered by {index}: 100, or 0-99:5."}),
     (("--workdir",), {"help": "Folder to send along with the job."}),
     (("--setup",), {"help": "Command to run on each node first."}),
@@ -76,7 +80,7 @@ _FLAGS: Final[OptionTable] = (
         {"multiple": True, "metavar": "NAME", "help": "Folder that workers share."},
     ),
     (
-        ("--keep-cache", "cache"),
+        ("--cache", "--keep-cache", "cache"),
         {
             "multiple": True,
             "metavar": "NAME",

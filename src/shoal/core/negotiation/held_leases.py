@@ -65,12 +65,15 @@ class LeaseShape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     policy: str = ""
     same_leaf: SameLeaf = "no"
     nodes: tuple[NodeId, ...] = ()  # the only workers that may run it, unless empty
+    alone: bool = False  # each task of a gang runs on a worker of its own
     kept: JobId = JobId("")  # a job that is kept shares its leases with no other
 
     @property
     def asked(self) -> TaskShape:
         """What it asks of a worker."""
-        return TaskShape(self.profile, self.driver, self.rtt_max_us, self.nodes)
+        return TaskShape(
+            self.profile, self.driver, self.rtt_max_us, self.nodes, self.alone
+        )
 
 
 class LeaseClaim(msgspec.Struct, frozen=True):
@@ -327,5 +330,6 @@ def shape_of(job: Job, task: Task, profile: int) -> LeaseShape:
         policy=job.policy,
         same_leaf=job.same_leaf,
         nodes=job.nodes,
+        alone=task.alone,
         kept=job.id if job.keepers else JobId(""),
     )

@@ -61,6 +61,7 @@ class PolicyLookup:
             driver=shape.driver,
             rtt_max_us=shape.rtt_max_us,
             nodes=shape.nodes,
+            alone=shape.alone,
             exclude=exclude,
             warm=warm,
             gang=gang,

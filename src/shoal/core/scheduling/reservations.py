@@ -154,7 +154,8 @@ class Reservations:
             [running for view in views for running in self._running(view, now)],
         )
         limit_s = group.group.tasks[0].time_limit_s
-        promise = plan.promise(BackfillWish(shape.profile, least, limit_s))
+        wish = BackfillWish(shape.profile, least, limit_s, shape.alone)
+        promise = plan.promise(wish)
         if promise is None:
             return candidates[:least], None
         return [node for node, _ in promise.places], now + promise.starts_in_s

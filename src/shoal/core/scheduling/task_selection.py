@@ -99,6 +99,8 @@ class TaskSelection:
             shape = shape_of(job, group.group.tasks[0], 0)
             if worker in self.avoided(group, shape):
                 return None
+        if group.group.tasks[0].alone and worker in self._taken_by(group):
+            return None
         if group.group.verify is not None:
             return self._verifier.task_for(group, worker, now)
         for task in group.waiting:
@@ -117,6 +119,9 @@ class TaskSelection:
         If a slot of this shape is idle at a worker, then no waiting task may run there.
         """
         avoided = self.avoided(group, shape)
+        if shape.alone:
+            idle = self._holdings.idle_at(shape)
+            return [*self._taken_by(group), *idle, *avoided]
         if group.group.verify is None:
             return [*self._running_at(group), *avoided]
         nodes = self._views.table.nodes()
@@ -130,6 +135,10 @@ class TaskSelection:
             return ()
         whose = self._verifier.owners(self._views.table.nodes(), now)
         return [node for node, owner in whose.items() if owner in owners]
+
+    def _taken_by(self, group: GroupRecord) -> list[NodeId]:
+        """Return the workers that run a task of a group."""
+        return [run.worker for run in self._book.live_in(group)]
 
     def _running_at(self, group: GroupRecord) -> list[NodeId]:
         """Return the workers on which the stragglers of a group run."""

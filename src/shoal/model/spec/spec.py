@@ -368,6 +368,13 @@ class PlacementSpec(Strict, frozen=True):
         SameLeaf | bool,
         Meta(description="Whether a gang should sit under one switch."),
     ] = "no"
+    distinct_nodes: Annotated[
+        bool,
+        Meta(
+            description="Whether each task of a gang needs a node of its own. Without "
+            "it, several tasks of a gang may run on one node."
+        ),
+    ] = False
     node: Annotated[
         Word | tuple[Word, ...],
         Meta(

@@ -80,6 +80,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     policy: str | None = None
     labels: tuple[str, ...] = ()  # name=value
     max_rtt: str | None = None
+    distinct_nodes: bool | None = None
     on: tuple[str, ...] = ()  # names of nodes
     network: bool | None = None
     driver: str | None = None
@@ -116,6 +117,7 @@ _FLAG_OF: Final = {
     "$.retry.max": "--retries",
     "$.retry.on": "--retry-on",
     "$.placement.max_rtt": "--max-rtt",
+    "$.placement.distinct_nodes": "--distinct-nodes",
     "$.placement.policy": "--policy",
     "$.placement.labels": "--label",
     "$.placement.node": "--on",
@@ -217,6 +219,7 @@ def _document(flags: Flags, base: JobSpec | None) -> dict[str, Any]:
     near = {
         "policy": flags.policy,
         "max_rtt": flags.max_rtt,
+        "distinct_nodes": flags.distinct_nodes,
         "node": list(flags.on) or None,
     }
     placement.update((name, value) for name, value in near.items() if value is not None)

@@ -41,6 +41,7 @@ class BackfillWish(msgspec.Struct, frozen=True):
     profile: Profile
     count: int = 1
     time_limit_s: float | None = None
+    alone: bool = False  # each on a worker of its own
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -108,6 +109,8 @@ class BackfillPlan:
                     break
                 room.take(found)
                 places.append((node, found))
+                if wish.alone:
+                    break
         if len(places) < wish.count:
             return None
         for node, allocation in places:

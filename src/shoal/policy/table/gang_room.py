@@ -23,8 +23,8 @@ from shoal.policy.table.gang_planner import (
     nearest,
     sums,
 )
-from shoal.policy.table.rows import SLOTS_MAX, Ints
-from shoal.policy.table.task_shapes import Kinds, Need, TaskShape
+from shoal.policy.table.rows import Ints
+from shoal.policy.table.task_shapes import SLOTS_MAX, Kinds, Need, TaskShape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -37,9 +37,6 @@ IntOrColumn: TypeAlias = int | Ints
 
 NO_KIND: Final = -1
 
-SLOTS_MAX: Final = 4_096
-"""Tasks of one shape on one worker: more are not told apart."""
-
 CAPACITIES_MAX: Final = 4_096
 """Capacities of which it is remembered how many tasks of a profile they hold."""
 
@@ -250,7 +247,7 @@ class WorkerRow:
         """Return how many tasks would fit now, beside each other."""
         if not self.fits(need):
             return 0
-        most = SLOTS_MAX
+        most = need.slots_max
         if need.cpu_milli:
             most = min(most, self.cpu_milli // need.cpu_milli)
         if need.memory_bytes:
@@ -285,6 +282,7 @@ class WorkerRow:
             return 0
         if shape.nodes and self.node not in shape.nodes:
             return 0
+        most = min(most, 1) if shape.alone else most
         return _slots_of(self.capacity, shape.profile, most)
 
     def fits_idle(self, need: Need) -> bool:

@@ -23,6 +23,9 @@ STATES_MAX: Final = 65_536
 KINDS_MAX: Final = 4_096
 """Kinds of devices a table tells apart before it forgets those no longer there."""
 
+SLOTS_MAX: Final = 4_096
+"""Tasks of one shape on one worker: more are not told apart."""
+
 
 class TaskShape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Everything that decides whether a worker can run a task."""
@@ -31,6 +34,7 @@ class TaskShape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     driver: str = "process"
     rtt_max_us: int | None = None
     nodes: tuple[NodeId, ...] = ()  # the only ones that may run it, unless empty
+    alone: bool = False  # a worker runs at most one of them
 
 
 @final
@@ -110,6 +114,7 @@ class Need:
         self.driver = shape.driver
         self.rtt_max_us = shape.rtt_max_us
         self.nodes = frozenset(shape.nodes)
+        self.slots_max = 1 if shape.alone else SLOTS_MAX
         self.picky = bool(
             profile.labels
             or profile.modules
