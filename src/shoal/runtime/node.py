@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from shoal.core.durability.journal import Entry
     from shoal.core.events import Effect
     from shoal.core.membership.members import Admission
+    from shoal.core.proximity.network_map import Path
     from shoal.drivers import Driver
     from shoal.errors import StoreError
     from shoal.model.ids import Attempt, JobId, NodeId, OwnerId, TaskId
@@ -441,13 +442,16 @@ class Node:
         )
         self.usage = UsageLedger(entries, roster.wall_s(0.0))
         calls, mail = CallExchange(roster, scheduler), TaskMail(self.id, scheduler)
-        blobs = BlobTransfers(self.id, roster, scheduler)
+        blobs = BlobTransfers(self.id, roster, scheduler, self._path)
         channels = Channels(roster, grant.owner, epoch, scheduler)
         self.proximity = self._make_proximity(worker, blobs)
         others = (self.forwarded_calls, mail, calls, blobs, channels, self.usage)
         finding = (self.neighbours, self.proximity, self.admission_control)
         machines = [gossip, *roles, *others, *finding]
         return Peer(Membership(self.id, roster, grant, entries), machines)
+
+    def _path(self, one: NodeId, other: NodeId) -> Path | None:
+        return self.proximity.map.between(one, other)
 
     def _make_proximity(self, worker: Worker | None, blobs: BlobTransfers) -> Proximity:
         """Return the machine that measures the network, but not while it is needed."""

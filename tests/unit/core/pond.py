@@ -29,6 +29,7 @@ from shoal.core.events import (
     Tell,
 )
 from shoal.core.membership.roster import Roster
+from shoal.core.proximity.network_map import Path
 from shoal.model.ids import BlobId, NodeId
 from shoal.protocol.blob_hashing import Hasher, is_piece, node_of
 from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
@@ -110,6 +111,7 @@ class Pond:
         self.rng = Random(seed)
         self.now = 0.0
         self.blobs: dict[BlobId, bytes] = {}
+        self.paths: dict[NodeId, Path] = {}
         self.restart()
         self.servers: dict[NodeId, Server] = {}
         self.disk: dict[BlobId, dict[int, bytes]] = {}
@@ -137,9 +139,13 @@ class Pond:
     def restart(self) -> None:
         """Begin another life of the machine; the disk stays as it is."""
         roster = Roster(trust.members(), trust.WALL_AT_START_S)
-        self.machine = BlobTransfers(FETCHER, roster, None)
+        self.machine = BlobTransfers(FETCHER, roster, None, self._between)
         self.fetching = self.machine.fetching
         self._wanted: dict[int, BlobId] = {}
+
+    def _between(self, one: NodeId, other: NodeId) -> Path | None:
+        """Return what was measured between a peer and the machine, if anything."""
+        return self.paths.get(one if other == FETCHER else other)
 
     def want(
         self,

@@ -1,9 +1,11 @@
 import pytest
-from tests.unit.core.pond import Pond
+from tests.unit.core.pond import Pond, Server
 
 from shoal.core.artifacts.piece_fetch import STALL_S, UNDER_WAY_MAX
 from shoal.core.artifacts.piece_sources import QUEUE_S, WINDOW_MAX
+from shoal.core.artifacts.tree_holders import TreeHolders
 from shoal.core.events import MessageReceived, PeerConnected, PeerLost
+from shoal.core.proximity.network_map import Path
 from shoal.model.ids import BlobId, NodeId
 from shoal.net.direct.outbox import OUTBOX_BYTES_MAX, PIECES_SHARE
 from shoal.protocol.blobs import BlobPiece
@@ -347,3 +349,73 @@ def test_what_is_no_name_or_has_no_source_fails_at_once() -> None:
         "not the name of a blob",
         "nobody is known who has it",
     ]
+
+
+def sites(pond: Pond) -> tuple[Server, Server]:
+    """Add a holder in this site, and one at the end of a long, narrow line."""
+    near = pond.server("near", bytes_s=10 * MB, latency_s=0.001)
+    far = pond.server("far", bytes_s=2 * MB, latency_s=0.02)
+    pond.paths = {near.node: Path(2_000, 7), far.node: Path(40_000, 5)}
+    return near, far
+
+
+def test_what_is_near_is_not_fetched_from_far_away() -> None:
+    pond = Pond()
+    near, far = sites(pond)
+    blob = pond.blob(8 * MB)
+
+    pond.want(blob, ["far", "near"])
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert near.sent_bytes > 8 * MB
+    assert far.sent_bytes == 0
+
+
+@pytest.mark.parametrize("how", ["silent", "lost", "refuses", "lies"])
+def test_what_the_nearest_does_not_give_comes_from_far_away(how: str) -> None:
+    pond = Pond()
+    near, far = sites(pond)
+    blob = pond.blob(8 * MB)
+    near.holds, near.lies = how != "refuses", float(how == "lies")
+
+    def fail() -> None:
+        near.down = True
+        if how == "lost":
+            pond.feed(PeerLost(near.node))
+
+    if how in ("silent", "lost"):
+        pond.after(0.2, fail)
+    pond.want(blob, ["far", "near"])
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert far.sent_bytes > 4 * MB
+    assert pond.now < 30.0
+
+
+def test_holders_as_near_as_each_other_and_those_nobody_measured_share_the_work() -> (
+    None
+):
+    pond = Pond()
+    near, _ = sites(pond)
+    twin, new = pond.server("twin", bytes_s=8 * MB), pond.server("new", bytes_s=8 * MB)
+    pond.paths[twin.node] = Path(1_000, 6)
+    blob = pond.blob(16 * MB)
+
+    pond.want(blob)
+    pond.run()
+
+    assert fetched(pond, blob)
+    assert all(each.sent_bytes > 1 * MB for each in (near, twin, new))
+
+
+def test_the_nearest_of_many_holders_are_named() -> None:
+    nodes = [NodeId(f"w{number}") for number in range(30)]
+    holders = TreeHolders(lambda node: f"at {node}", lambda one, _: Path(int(one[1:])))
+    for node in nodes:
+        holders.note(BlobId("tree"), node)
+
+    named = [each.node for each in holders.besides(nodes[3], BlobId("tree"))]
+
+    assert named == [node for node in nodes[:9] if node != nodes[3]]

@@ -49,6 +49,7 @@ from shoal.core.events import (
     Tell,
 )
 from shoal.core.machine import Mount
+from shoal.core.proximity.network_map import unknown
 from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
 from shoal.protocol.messages import BlobHeld, ToStore
 
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from shoal.core.artifacts.tree_fetch import TreeStep
     from shoal.core.events import Effect, Event
     from shoal.core.membership.roster import Roster
+    from shoal.core.proximity.network_map import Paths
     from shoal.core.scheduling.scheduler import Scheduler
     from shoal.model.ids import BlobId, NodeId
 
@@ -73,14 +75,20 @@ class BlobTransfers:
     mount = Mount(takes=dict.fromkeys(_MESSAGES), hears=get_args(BlobEvent))
 
     def __init__(
-        self, node: NodeId, roster: Roster, scheduler: Scheduler | None
+        self,
+        node: NodeId,
+        roster: Roster,
+        scheduler: Scheduler | None,
+        paths: Paths = unknown,
     ) -> None:
-        """Serve members of `roster`; `scheduler` knows where workers can be reached."""
-        self.fetching = PieceFetch()
+        """Serve members of `roster`; `scheduler` knows where workers can be reached.
+
+        `paths` tells what is between two nodes: blobs come from the nearest holders.
+        """
+        self.fetching = PieceFetch(lambda peer: paths(peer, node))
         self.serving = PieceServing(roster)
-        self.holders = TreeHolders(
-            (lambda _: "") if scheduler is None else scheduler.views.address
-        )
+        where = (lambda _: "") if scheduler is None else scheduler.views.address
+        self.holders = TreeHolders(where, paths)
         self._trees = TreeFetch(node, self.fetching)
         self._blobs: dict[int, BlobId] = {}  # wanted by themselves, by token
         self._now = 0.0  # of the last event

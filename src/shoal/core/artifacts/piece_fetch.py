@@ -1,8 +1,10 @@
 """Decide which piece of a blob to ask of which peer, and when.
 
-Theory of operation. A fetch is told which peers may have its blob, and asks all of them
-at once, each at its own pace (`piece_sources`). The hashes come first, from the top
-down, so each piece can be proved as it comes.
+Theory of operation. A fetch is told which peers may have its blob, and asks all that
+are near at once, each at its own pace (`piece_sources`). Those that are much farther
+away are asked only if none that is near answers in time: the links between sites are
+narrow, and others need them. The hashes come first, from the top down, so each piece
+can be proved as it comes.
 
     wanted --several pieces--> room is made on disk --RoomMade--> asking
     asking --piece of hashes, proved here--> the pieces below it are asked for
@@ -45,7 +47,7 @@ from shoal.protocol.blobs import BlobPiece, PieceRefusal, PieceWanted
 from shoal.protocol.limits import PIECE_BYTES_MAX, PIECES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from shoal.core.artifacts.events import (
         BlobFinished,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
         PiecesStored,
         RoomMade,
     )
+    from shoal.core.proximity.network_map import Path
 
 UNDER_WAY_MAX: Final = 256 * PIECE_BYTES_MAX
 """Bytes that were asked for, or have come and are not on disk, in all."""
@@ -119,7 +122,9 @@ class _Fetch:
 class PieceFetch:
     """All blobs that one node fetches. `bytes_fetched` counts what was right."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Callable[[NodeId], Path | None] = lambda _: None) -> None:
+        """Fetch nothing yet; `path` says what is between a peer and this node."""
+        self._path = path
         self.counts: Counter[str] = Counter()
         self.bytes_fetched = 0
         self.under_way = 0  # bytes asked for or unwritten, at most UNDER_WAY_MAX
@@ -441,12 +446,13 @@ class PieceFetch:
         """Ask for as much as peers and disk keep up with."""
         effects: list[Send] = []
         done: list[BlobId] = []
+        paths: dict[NodeId, Path | None] = {}
         skipped = 0
         for blob in self._ready:
             if self.under_way >= UNDER_WAY_MAX or skipped > SKIPPED_MAX:
                 break
             fetch = self._fetches[blob]
-            for peer in fetch.sources:
+            for peer in self._near(fetch, paths, now):
                 source = self.sources.get(peer)
                 room = source.room(now)
                 if fetch.todo and (room >= source.batch() or room >= fetch.cost_todo()):
@@ -461,6 +467,32 @@ class PieceFetch:
             del self._ready[blob]
         assert self.under_way >= 0
         return effects
+
+    def _near(
+        self, fetch: _Fetch, paths: dict[NodeId, Path | None], now: float
+    ) -> list[NodeId]:
+        """Return whom to ask: not those that are much farther than one who answers.
+
+        `paths` keeps what was found, for the next blob.
+        """
+        peers = list(fetch.sources)
+        if len(peers) == 1:
+            return peers
+        nearest: Path | None = None
+        for peer in peers:
+            if peer not in paths:
+                paths[peer] = self._path(peer)
+            path = paths[peer]
+            if path is not None and self.sources.get(peer).is_prompt(now):
+                is_nearer = nearest is None or path.is_much_nearer(nearest)
+                nearest = path if is_nearer else nearest
+        if nearest is None:
+            return peers
+        return [
+            peer
+            for peer in peers
+            if (path := paths[peer]) is None or not nearest.is_much_nearer(path)
+        ]
 
     def _ask_of(
         self, peer: NodeId, source: Source, fetch: _Fetch, room: int, now: float

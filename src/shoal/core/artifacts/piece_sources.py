@@ -120,6 +120,10 @@ class Source:
         """Ask it for nothing for a long time."""
         self._resting_until = now + DISTRUST_S
 
+    def is_prompt(self, now: float) -> bool:
+        """Whether it may be asked, and was not late when it was asked last."""
+        return self._late_in_a_row == 0 and now >= self._resting_until
+
     def rested_at(self, now: float) -> float | None:
         """When it may be asked again, if not now."""
         return self._resting_until if self._resting_until > now else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from shoal.core.proximity.coordinates import distance_us
 from shoal.policy.table.domains import LOCAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -54,6 +54,14 @@ ERROR_MAX_MILLI: Final = 600
 """Who is less sure than this where it is has no site yet."""
 
 
+Paths: TypeAlias = "Callable[[NodeId, NodeId], Path | None]"
+"""What is between two nodes, if anybody knows."""
+
+
+def unknown(_one: NodeId, _other: NodeId) -> None:
+    """Say that nobody knows."""
+
+
 class Path(msgspec.Struct, frozen=True):
     """What is between two nodes: a round trip, and a bandwidth class, or 0."""
 
@@ -64,6 +72,16 @@ class Path(msgspec.Struct, frozen=True):
         """Estimate how long so many bytes take from one node to the other."""
         wire_s = 8 * size / bits_s_of(self.bandwidth) if self.bandwidth else 0.0
         return self.rtt_us / 1e6 + wire_s
+
+    def is_much_nearer(self, than: Path) -> bool:
+        """Whether bytes come this way much sooner, as within a site and from another.
+
+        Where bandwidth is not known of both, the round trip alone tells.
+        """
+        times = 1 << NARROWER
+        if self.bandwidth and than.bandwidth:
+            return times * self.transfer_s(TALK_BYTES) <= than.transfer_s(TALK_BYTES)
+        return max(NEAR_US, times * self.rtt_us) <= than.rtt_us
 
     def all_reduce_s(self, size: int, nodes: int) -> float:
         """Estimate how long a ring of nodes takes to add up so many bytes of each."""

@@ -26,6 +26,7 @@ from shoal.core.mail.task_mail import TaskMail
 from shoal.core.membership.membership import Membership
 from shoal.core.membership.roster import Roster
 from shoal.core.peer import Peer
+from shoal.core.proximity.network_map import Path
 from shoal.core.proximity.proximity import Proximity
 from shoal.core.scheduling.job_book import JobBook
 from shoal.core.scheduling.policy_lookup import PolicyLookup
@@ -74,12 +75,17 @@ def join_roles(
     calls = CallForwarding(roster, None if grant is None else grant.owner)
     mail = TaskMail(life.spec.id, scheduler)
     roles = (_worker(life, roster), scheduler, _gate(life))
-    blobs = BlobTransfers(life.spec.id, roster, scheduler)
+
+    def path(one: NodeId, other: NodeId) -> Path | None:
+        return proximity.map.between(one, other)
+
+    blobs = BlobTransfers(life.spec.id, roster, scheduler, path)
     others = (mail, CallExchange(roster, scheduler), _admission(life, roster), blobs)
     usage = UsageLedger(life.journal, life.wall_at_zero_s)
     owner = None if grant is None else grant.owner
     channels = Channels(roster, owner, life.number, scheduler)
-    finding = (_neighbours(life), _proximity(life, roles[0], blobs))
+    neighbours, proximity = _neighbours(life), _proximity(life, roles[0], blobs)
+    finding = (neighbours, proximity)
     machines = (gossip, *roles, calls, *others, channels, *finding, usage)
     return Peer(
         Membership(life.spec.id, roster, grant, life.journal),
