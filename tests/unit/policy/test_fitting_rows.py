@@ -3,6 +3,8 @@
 from collections import Counter
 from random import Random
 
+import pytest
+
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity, Profile
 from shoal.policy.table.task_shapes import TaskShape
@@ -60,11 +62,13 @@ def test_the_same_rows_are_drawn_in_whatever_order_the_table_got_its_workers() -
     assert drawn[0] == drawn[1]
 
 
-def test_every_row_has_the_same_chance() -> None:
+@pytest.mark.parametrize("count", [10, 30])
+def test_every_row_has_the_same_chance(count: int) -> None:
     table, rng = table_of(400), Random(5)  # 300 of them fit
     fitting = table.fitting(ONE_CPU)
 
-    counts = Counter(row for _ in range(3_000) for row in fitting.draw(10, rng))
+    draws = range(30_000 // count)
+    counts = Counter(row for _ in draws for row in fitting.draw(count, rng))
 
     assert len(counts) == 300
     # Each is drawn 100 times, give or take five standard deviations.

@@ -11,6 +11,8 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, final
 
+import numpy as np
+
 from shoal.policy.filters import mask
 from shoal.policy.table.task_shapes import Kinds, Need, TaskShape
 
@@ -28,6 +30,10 @@ ANEW_SHARE: Final = 4
 KEPT_MIN: Final = 8
 ROWS_KEPT_MAX: Final = 1_000_000
 """Rows of all shapes of a table; the shapes unused for longest are forgotten first."""
+
+MANY: Final = 16
+DRAWS_MORE: Final = 16
+"""So many are drawn together, and so many more than should be enough."""
 
 CROWD: Final = 4
 """With so many rows for each that is wanted, it is quicker to draw than to list."""
@@ -79,6 +85,8 @@ class FittingRows:
             listed = [by_rank[rank] for rank in ranks]
             left = [i for i in listed if (row := rows[i]) and row.node not in skip]
             return rng.sample(left, min(count, len(left)))
+        if count >= MANY and CROWD * len(ranks) >= len(by_rank):
+            return self._draw_many(count, rng, skip)
         found: dict[int, None] = {}
         random, size = rng.random, len(ranks)
         while len(found) < count:
@@ -89,6 +97,23 @@ class FittingRows:
             found.update(dict.fromkeys(drawn))
         return list(found)
 
+    def _draw_many(
+        self, count: int, rng: Random, skip: Collection[NodeId]
+    ) -> list[int]:
+        """Draw from all rows, as columns of numbers, until enough of them fit."""
+        order, rows = self._order, self._grid.rows
+        size = len(order)
+        draws = DRAWS_MORE + count * size // len(self._ranks)
+        found: dict[int, None] = {}
+        while len(found) < count:
+            numbers = np.frombuffer(rng.randbytes(4 * draws), "<u4").astype(np.int64)
+            drawn = order[numbers * size >> 32]
+            fitting: list[int] = drawn[self._fits[drawn]].tolist()
+            if skip:
+                fitting = [i for i in fitting if (r := rows[i]) and r.node not in skip]
+            found.update(dict.fromkeys(fitting))
+        return list(found)[:count]
+
     def _check_all(self) -> None:
         grid = self._grid
         self.need.learn_kinds()
@@ -97,8 +122,8 @@ class FittingRows:
         self._rank_of = [0] * len(grid.rows)
         for rank, index in enumerate(self._by_rank):
             self._rank_of[index] = rank
-        self._fits: list[bool] = mask(self.need, grid)[: len(grid.rows)].tolist()
-        self._ranks = [r for r, index in enumerate(self._by_rank) if self._fits[index]]
+        self._fits = mask(self.need, grid)[: len(grid.rows)].copy()
+        self._ranks: list[int] = np.flatnonzero(self._fits[self._order]).tolist()
         self._note_seen()
 
     def _note_seen(self) -> None:
