@@ -222,8 +222,8 @@ def _nearest(found: list[Explanation]) -> Explanation:
 
 def too_large(group: Group, job: Job, views: WorkerViews) -> str:
     """Say that the shoal could not hold a gang even when idle, if so."""
-    most, least = 0, group.gang_min
-    for shape in _shapes(group, job) if least > 1 else ():
+    most, least, shapes = 0, group.gang_min, _shapes(group, job)
+    for shape in shapes if least > 1 else ():
         slots = 0
         for node in views.table.nodes():
             slots += views.table.slots_if_idle(node, shape, least - slots)
