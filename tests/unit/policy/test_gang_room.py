@@ -271,7 +271,7 @@ def switches(made: WorkerTable, plan: dict[str, int]) -> tuple[int, ...]:
         for index in made.indices([NodeId(node)])
     ]
     parts = [{path[: depth + 1] for path in paths} for depth in range(4)]
-    crossing = {
+    crossing: dict[tuple[str, ...], int] = {
         (*above, leaf.removeprefix("leaf ")) if above[1:] else (*above, leaf): gangs
         for (*above, leaf), gangs in made.links.crossing.items()
     }

@@ -87,8 +87,9 @@ class BlobTransfers:
         """
         self.fetching = PieceFetch(lambda peer: paths(peer, node))
         self.serving = PieceServing(roster)
-        where = (lambda _: "") if scheduler is None else scheduler.views.address
-        self.holders = TreeHolders(where, paths)
+        self.holders = TreeHolders(
+            (lambda _: "") if scheduler is None else scheduler.views.address, paths
+        )
         self._trees = TreeFetch(node, self.fetching)
         self._blobs: dict[int, BlobId] = {}  # wanted by themselves, by token
         self._now = 0.0  # of the last event

@@ -308,6 +308,8 @@ def _on_the_links(
     others = max(links.crossing[domain] for domain in used) - 1
     shape = shape_of(job.job, group.group.tasks[0], 0)
     slower = views.table.gang_room(shape.asked).slowdown(rows, len(rows), mark)
+    if slower <= 1.0:
+        return []  # In one place, or where links are as wide above as below.
     shared = f"{others or 'no'} other gang{'' if others == 1 else 's'}"
     cost = f"by estimate it takes {slower:.1f} times as long as in one place"
     return [f"its gang talks over uplinks that carry {shared}; {cost}"]
