@@ -374,6 +374,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "after": ("list of text", "groups that must have succeeded before"),
         "never": ("text", "what no node has, if none could run it even when idle"),
         "network": ("list of text", "what is between the nodes of a gang"),
+        "memory": ("list of text", "how much memory a task needs, and who says so"),
     },
     "plan": {
         "fits_now": ("bool", "whether it would start now"),

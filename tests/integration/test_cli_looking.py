@@ -80,3 +80,20 @@ def test_figures_count_jobs(home: CliHome) -> None:
 
     assert 'shoal_jobs{state="done"} 1' in text
     assert 'shoal_resource_total{resource="gpu"} 1' in text
+
+
+def test_a_plan_says_who_knows_how_much_memory_a_job_needs(home: CliHome) -> None:
+    program = "import time; held = bytearray(400 << 20); time.sleep(2)"
+    words = ("--", "python3", "-c", program)
+
+    first = home.ok("plan", *words)
+    home.ok("run", *words)
+    second = home.ok("plan", *words)
+    declared = home.ok("plan", "--ram", "1GB", *words)
+    recipe = home.ok("plan", "--recipe", "ddp", "--nodes", "1", "--gpus", "1")
+
+    assert "earlier run" not in first
+    assert "memory 0.4 GiB: seen in an earlier run" in second
+    assert "memory 1.0 GiB: declared" in declared
+    assert "GiB: estimated from its params" in recipe
+    assert "memory of each GPU 0.5 GiB: estimated from its params" in recipe

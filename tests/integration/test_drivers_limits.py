@@ -13,6 +13,7 @@ from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 from shoal.drivers import TaskMount
 from shoal.drivers.limits import cgroup
 from shoal.drivers.process import ProcessDriver, ProcessSettings
+from shoal.model.job import NeedSource
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 
@@ -336,3 +337,46 @@ def test_a_sandbox_that_is_gone_is_no_reason_to_run_without_one(
     assert outcome.kind == "not-started"
     assert "no sandbox for it" in outcome.reason
     assert not proof.exists()
+
+
+HOLD = """
+import os, sys, time
+held = bytearray(300 << 20)
+if os.fork() == 0:
+    more = bytearray(200 << 20)
+time.sleep({seconds})
+"""
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_the_end_of_a_task_says_how_much_memory_all_its_processes_took(
+    tmp_path: Path, settings: ProcessSettings
+) -> None:
+    program = "held = bytearray(300 << 20)\ndel held\n" + HOLD.format(seconds=2.5)
+
+    outcome, _ = limited(tmp_path, program, settings)
+
+    # The child has a copy of its parent's memory that nobody has written to: it may
+    # count twice.
+    assert outcome.exit_code == 0
+    assert 500 * MIB < outcome.memory_bytes < 860 * MIB
+
+
+def test_a_task_that_ends_at_once_took_nothing_that_was_seen(tmp_path: Path) -> None:
+    outcome, _ = limited(tmp_path, "pass", WATCHED)
+
+    assert outcome.memory_bytes < 64 * MIB
+
+
+@pytest.mark.parametrize("settings", WAYS)
+@pytest.mark.parametrize(("source", "code"), [("runs", 0), ("spec", KILLED)])
+def test_memory_of_an_earlier_run_is_no_limit(
+    tmp_path: Path, settings: ProcessSettings, source: NeedSource, code: int
+) -> None:
+    program = HOLD.format(seconds=1.5)
+    one = order(PYTHON, "-c", program, allocation=Allocation(0, 100 * MIB))
+    task = msgspec.structs.replace(one.task, memory_from=source)
+
+    outcome, _ = run(tmp_path, msgspec.structs.replace(one, task=task), settings)
+
+    assert outcome.exit_code == code

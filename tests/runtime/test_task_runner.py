@@ -7,16 +7,18 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Self, cast
 
+import msgspec
 import pytest
 
 from shoal.core.artifacts.events import StagingEnded
 from shoal.core.durability.crash_suspects import Subject
 from shoal.core.events import Event, StageTask, StartTask, StopTask, TaskEnded
+from shoal.core.lending.events import DeviceMeasured
 from shoal.drivers import Calls, Driver, RunOrder, Stream, Watcher
 from shoal.errors import ShoalError
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, TaskId
 from shoal.model.job import Task, Work
-from shoal.model.resources import Allocation
+from shoal.model.resources import Allocation, DeviceShare
 from shoal.protocol.messages import Outcome
 from shoal.runtime.artifacts.artifacts import Artifacts
 from shoal.runtime.channels.task_visits import TaskVisits
@@ -391,3 +393,28 @@ def test_nothing_is_started_when_the_node_ends(tmp_path: Path) -> None:
         assert len(world.tasks) == 0
 
     assert played(tmp_path, story).told == []
+
+
+def test_the_end_of_a_task_says_what_it_took_of_its_own_gpus(tmp_path: Path) -> None:
+    shares = (DeviceShare("0", 1_000, 0), DeviceShare("1", 500, 0))
+    whole = msgspec.structs.replace(start(1), allocation=Allocation(shares=shares))
+
+    async def story(world: World) -> None:
+        ran = asyncio.Event()
+        finish = asyncio.Event()
+
+        async def run(order: RunOrder, watcher: Watcher) -> Outcome:
+            del order, watcher
+            ran.set()
+            await finish.wait()
+            return Outcome("exited", exit_code=0)
+
+        world.run = run  # type: ignore[method-assign]
+        running = asyncio.create_task(run_one(world, whole))
+        await ran.wait()
+        world.tasks.measured([DeviceMeasured("0", 9, 7), DeviceMeasured("1", 50, 50)])
+        world.tasks.measured([DeviceMeasured("0", 9, 5), DeviceMeasured("2", 90, 90)])
+        finish.set()
+        assert (await running).gpu_memory_bytes == 7  # of a shared one nobody knows
+
+    played(tmp_path / "home", story)

@@ -14,6 +14,7 @@ from shoal.core.housekeeping.usage_ledger import UsageLedger
 from shoal.core.leasing.worker import Worker
 from shoal.core.scheduling.job_book import JobBook
 from shoal.model.ids import Attempt, EnvironmentId, JobId, OwnerId
+from shoal.sim.node import assembly
 
 _want = EnvironmentShelf.want
 _evict = EnvironmentShelf._evict
@@ -73,7 +74,14 @@ def drain_forgotten(self: Worker, *args: Any, **options: Any) -> None:  # noqa: 
     _new_worker(self, *args, **{**options, "journal": ()})
 
 
+def needs_lost_in_compaction(journal: Sequence[Entry]) -> list[Entry]:
+    """Forget what work took."""
+    del journal
+    return []
+
+
 UPKEEP_BUGS: Final = (
+    ("needs lost in compaction", assembly, "needs_kept", needs_lost_in_compaction),
     ("open calls forgotten", EndCalls, "__init__", open_calls_forgotten),
     ("called again", EndCalls, "_close", called_again),
     ("files gone before their job", Retention, "_remove", files_gone_before_their_job),

@@ -74,6 +74,7 @@ FOUND_BY = {
     "called again": 8,
     "files gone before their job": 8,
     "usage lost in compaction": 8,
+    "needs lost in compaction": 43,
     "drain forgotten": 43,
     "reads without bound": 18,
     "asked for all at once": 61,

@@ -214,6 +214,10 @@ OUTCOME: Final = Outcome(
     values={"loss": 0.25},
 )
 
+TOOK: Final = msgspec.structs.replace(
+    OUTCOME, memory_bytes=3 << 30, gpu_memory_bytes=2 << 30
+)
+
 EXAMPLES: Final[dict[str, AnyMessage]] = {
     "hello": Hello(versions=(1, 2), generation=3, name="ann's laptop", grant=GRANT),
     "revocation": Revocation(
@@ -446,6 +450,13 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         attempt=ATTEMPT,
         task=msgspec.structs.replace(TASK, alone=True),
     ),
+    "assignment.10": Assignment(
+        lease=LEASES[0],
+        attempt=ATTEMPT,
+        task=msgspec.structs.replace(
+            TASK, memory_from="runs", gpu_memory_from="recipe"
+        ),
+    ),
     "assignment.5": Assignment(
         lease=LEASES[0], attempt=NEXT_ATTEMPT, task=TASK, after=ATTEMPT
     ),
@@ -577,6 +588,7 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         lease=LEASES[0],
         outcome=Outcome("exited", exit_code=0, digest="5eed"),
     ),
+    "report.5": Report(attempt=ATTEMPT, lease=LEASES[0], outcome=TOOK),
     "report.2": Report(
         attempt=ATTEMPT, lease=LEASES[0], outcome=OUTCOME, next=NEXT_ATTEMPT
     ),

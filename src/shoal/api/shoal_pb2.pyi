@@ -631,7 +631,7 @@ class PlanReply(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[GroupPlan, _Mapping]]] = ..., more: _Optional[int] = ..., needs: _Optional[str] = ..., fits_now: _Optional[bool] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
 
 class GroupPlan(_message.Message):
-    __slots__ = ("group", "tasks", "needs", "least", "room", "prospects", "more", "helps", "after", "never", "network")
+    __slots__ = ("group", "tasks", "needs", "least", "room", "prospects", "more", "helps", "after", "never", "network", "memory")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
@@ -643,6 +643,7 @@ class GroupPlan(_message.Message):
     AFTER_FIELD_NUMBER: _ClassVar[int]
     NEVER_FIELD_NUMBER: _ClassVar[int]
     NETWORK_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
     group: str
     tasks: int
     needs: str
@@ -654,7 +655,8 @@ class GroupPlan(_message.Message):
     after: _containers.RepeatedScalarFieldContainer[str]
     never: str
     network: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, group: _Optional[str] = ..., tasks: _Optional[int] = ..., needs: _Optional[str] = ..., least: _Optional[int] = ..., room: _Optional[int] = ..., prospects: _Optional[_Iterable[_Union[Prospect, _Mapping]]] = ..., more: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., after: _Optional[_Iterable[str]] = ..., never: _Optional[str] = ..., network: _Optional[_Iterable[str]] = ...) -> None: ...
+    memory: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[str] = ..., tasks: _Optional[int] = ..., needs: _Optional[str] = ..., least: _Optional[int] = ..., room: _Optional[int] = ..., prospects: _Optional[_Iterable[_Union[Prospect, _Mapping]]] = ..., more: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., after: _Optional[_Iterable[str]] = ..., never: _Optional[str] = ..., network: _Optional[_Iterable[str]] = ..., memory: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Prospect(_message.Message):
     __slots__ = ("node", "when", "slots", "why")

@@ -340,7 +340,7 @@ class ProcessDriver:
         )
         most_disk, kept = self._disk_of(order)
         is_bound = order.foreign or order.allocation.disk_bytes > 0
-        scratch = order.allocation.memory_bytes or boxes.SCRATCH_BYTES_DEFAULT
+        scratch = _booked_memory(order) or boxes.SCRATCH_BYTES_DEFAULT
         command = self._command(order, used, directory, scratch)
         return StartAttempt(
             kept=name,
@@ -541,7 +541,10 @@ def outcome_of(end: AttemptEnd, *, stopped: bool) -> Outcome:
             return Outcome("not-started", reason=reason)
         case "exited":
             return Outcome(
-                "cancelled" if stopped else "exited", exit_code=end.code, reason=reason
+                "cancelled" if stopped else "exited",
+                exit_code=end.code,
+                reason=reason,
+                memory_bytes=end.memory_bytes,
             )
         case _:
             return Outcome("lost", reason=reason)
@@ -567,14 +570,18 @@ def limits_of(
     booked less memory than it takes to start a process gets that much: its supervisor
     is inside while it forks, and would be killed in its place.
     """
-    allocation = order.allocation
-    memory_bytes, cpu_milli = allocation.memory_bytes, allocation.cpu_milli
+    memory_bytes, cpu_milli = _booked_memory(order), order.allocation.cpu_milli
     if order.foreign:
         memory_bytes = memory_bytes or _most_memory()
         cpu_milli = cpu_milli or CPU_MILLI_UNBOOKED
     if memory_bytes:
         memory_bytes = max(memory_bytes, MEMORY_LEAST)
     return cgroup.CgroupLimits(memory_bytes, cpu_milli, processes)
+
+
+def _booked_memory(order: RunOrder) -> int:
+    """Return the memory that a task may take; what an earlier run took is no limit."""
+    return 0 if order.task.memory_from == "runs" else order.allocation.memory_bytes
 
 
 @functools.cache

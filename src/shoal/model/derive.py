@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from shoal.model.ids import BlobId
-    from shoal.model.job import Input, Occurrence, Scalar
+    from shoal.model.job import Input, NeedSource, Occurrence, Scalar
     from shoal.model.spec.spec import JobSpec, ResourcesSpec
 
 MAIN: Final = "main"
@@ -178,7 +178,7 @@ class _Derivation:
         least, most = nodes_of(spec)
         self._tasks += len(own) * most
         at(path, refuse_too_many, self._tasks)
-        shared = _Shared(spec, path, part.modules)
+        shared = _Shared(spec, path, part)
         if most == 1:
             group = GroupId(f"{self._job}.{name}")
             tasks = tuple(
@@ -262,6 +262,8 @@ class _Derivation:
             grace_s=shared.grace_s,
             label=label,
             alone=shared.is_gang and shared.spec.placement.distinct_nodes,
+            memory_from=shared.memory_from,
+            gpu_memory_from=shared.gpu_memory_from,
         )
 
 
@@ -269,8 +271,10 @@ class _Derivation:
 class _Shared:
     """What all tasks of one job or step have in common."""
 
-    def __init__(self, spec: JobSpec, path: str, modules: tuple[str, ...]) -> None:
+    def __init__(self, spec: JobSpec, path: str, part: RecipePart) -> None:
         self.spec = spec
+        self.memory_from = _source(part.assessed.memory)
+        self.gpu_memory_from = _source(part.assessed.gpu_memory)
         self.path = path
         self.is_gang = nodes_of(spec)[1] > 1
         limit = spec.time_limit
@@ -297,7 +301,7 @@ class _Shared:
         if is_built_in(work, spec.params) and not _sweeps(spec, PROGRAM):
             work = msgspec.structs.replace(work, driver=RECIPE)
         self._work = work
-        self.profiles = profiles_of(spec, modules, work.uses)
+        self.profiles = profiles_of(spec, part.modules, work.uses)
         self._texts = {k: text_of(value) for k, value in spec.params.items()}
         self._texts.update(spec.params_text)
         least, most = nodes_of(spec)
@@ -345,6 +349,10 @@ class _Shared:
             hint=did_you_mean(name, texts)
             or f"write {{{{{name}}}}} if it is plain text",
         )
+
+
+def _source(is_estimate: bool) -> NeedSource:
+    return "recipe" if is_estimate else "spec"
 
 
 def _words(command: str | tuple[Scalar, ...] | None) -> tuple[str, ...]:

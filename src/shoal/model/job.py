@@ -62,6 +62,9 @@ Stdin = Literal["none", "pipe", "terminal"]
 
 DEFAULT_ZONE: Final = "UTC"
 
+NeedSource = Literal["spec", "recipe", "runs"]
+"""Who says what a task needs: its spec, an estimate, or an earlier run of the same."""
+
 ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
 
 
@@ -134,7 +137,10 @@ class Input(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One process of a job. `profiles` are alternatives, the favourite first."""
+    """One process of a job. `profiles` are alternatives, the favourite first.
+
+    Memory that an earlier run took is room to find for it, and no limit.
+    """
 
     id: TaskId
     job: JobId
@@ -150,6 +156,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace_s: Seconds = 10.0  # between the notice to stop and the kill
     label: Name = ""  # which point of a sweep or array it is, if it is one
     alone: bool = False  # no other task of its gang runs on its worker
+    memory_from: NeedSource = "spec"
+    gpu_memory_from: NeedSource = "spec"
 
 
 class Verify(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -471,6 +471,9 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     values: Annotated[dict[Name, Scalar], Meta(max_length=VALUES_MAX)] = {}
     # What results are compared by. A scheduler believes none that a worker tells.
     digest: Name = ""
+    # The most that it took at once, and of any one GPU; 0 if that was not measured.
+    memory_bytes: Amount = 0
+    gpu_memory_bytes: Amount = 0
 
 
 class Report(Message, frozen=True, tag="report"):

@@ -36,6 +36,7 @@ from shoal.core.events import (
     Event,
 )
 from shoal.core.forwarding.forwarded_calls import CallForwarding
+from shoal.core.housekeeping.past_needs import PastNeeds
 from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.housekeeping.usage_ledger import UsageLedger
 from shoal.core.leasing.owner_rules import OwnerRules
@@ -166,13 +167,15 @@ class Node:
         self.channels = ChannelEnds(host, self.visits.serve)
         self.visits.calls = TaskApi(self.channels)
         self.seen, self.machine = SeenMembers(home.members), MachineWatch(home.path)
-        self._lending = LendingWatch(self.feed, home.tasks, settings.owner_input)
         self.listener: Listener = self._make_listener()
         self.clients = WaitingClients(self.feed, self._is_behind, self.news)
         self.task_faults = faults = TaskFaults(self.event_log)
         self.handling = notes = CrashNotes(home)
         self.tasks = TaskRunner(
             drivers, self.feed, self.artifacts, self.mail, self.visits, notes, faults
+        )
+        self._lending = LendingWatch(
+            self.feed, home.tasks, settings.owner_input, self.tasks.measured
         )
         self._drivers = drivers
         self._unlike = tuple(dict.fromkeys(drivers.values()))  # without aliases
@@ -440,18 +443,24 @@ class Node:
         self.neighbours = Neighbours(
             self.id, self._known_members(), self._rng, asks=settings.finding.peers
         )
-        self.usage = UsageLedger(entries, roster.wall_s(0.0))
+        sums = self._make_sums(entries)
         calls, mail = CallExchange(roster, scheduler), TaskMail(self.id, scheduler)
         blobs = BlobTransfers(self.id, roster, scheduler, self._path)
         channels = Channels(roster, grant.owner, epoch, scheduler)
         self.proximity = self._make_proximity(worker, blobs)
-        others = (self.forwarded_calls, mail, calls, blobs, channels, self.usage)
+        others = (self.forwarded_calls, mail, calls, blobs, channels)
         finding = (self.neighbours, self.proximity, self.admission_control)
-        machines = [gossip, *roles, *others, *finding]
+        machines = [gossip, *roles, *others, *finding, *sums]
         return Peer(Membership(self.id, roster, grant, entries), machines)
 
     def _path(self, one: NodeId, other: NodeId) -> Path | None:
         return self.proximity.map.between(one, other)
+
+    def _make_sums(self, entries: list[Entry]) -> tuple[UsageLedger, PastNeeds]:
+        """Return the machines that sum up what was used."""
+        self.usage = UsageLedger(entries, self.roster.wall_s(0.0))
+        self.past_needs = PastNeeds(self.id, self.roster, entries)
+        return self.usage, self.past_needs
 
     def _make_proximity(self, worker: Worker | None, blobs: BlobTransfers) -> Proximity:
         """Return the machine that measures the network, but not while it is needed."""
@@ -531,6 +540,7 @@ class Node:
     def _others_kept(self) -> Iterator[Entry]:
         """Yield the entries of machines that share the scheduler's journal."""
         yield from self.usage.kept()
+        yield from self.past_needs.kept()
         if self.peer.worker is not None and self.peer.worker.drains:
             yield DrainSet(on=True)
         if self.peer.scheduler is not None:

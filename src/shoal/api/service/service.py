@@ -41,6 +41,7 @@ from shoal.api.service.network_words import network_words
 from shoal.api.service.task_channels import TaskChannels
 from shoal.api.service.usage_view import usage_view
 from shoal.core.admission.invitation_book import InvitationTerms
+from shoal.core.housekeeping.past_needs import without_past
 from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.errors import MovedError, NotFoundError, ShoalError, UsageError
 from shoal.model.derive import again, derive
@@ -162,6 +163,7 @@ class Service(ArtifactCalls):
             job = self._derived(request)  # Faster than a thread.
         else:
             job = await asyncio.to_thread(self._derived, request)
+        job = self._node.past_needs.fill(job)
         detached = request.detached
         return await self._hand_in(self._with_node_ids(job), detached=detached)
 
@@ -369,7 +371,7 @@ class Service(ArtifactCalls):
         spec = {kind: getattr(request, kind)} if kind else {}
         asked = pb.SubmitRequest(job_id="plan", **spec)
         job = await asyncio.to_thread(self._derived, asked)
-        job = self._with_node_ids(job)
+        job = self._with_node_ids(self._node.past_needs.fill(job))
         nodes = views.nodes_view(self._node, self._links)
         groups = views.plan_view(self._node, job, nodes)
         return pb.PlanReply(
@@ -745,7 +747,8 @@ def _same(known: JobRecord, job: Job) -> bool:
     """Return whether a job equals a known one, which was cut to its quota."""
     quota = Quota(known.quota_gpus, known.quota_cpu_milli)
     cut = msgspec.structs.replace(job, priority=known.job.priority)
-    return known.job == narrowed_job(cut, quota)
+    # More may have been seen of such work since then.
+    return without_past(known.job) == without_past(narrowed_job(cut, quota))
 
 
 def _terms(request: pb.InviteRequest, own: OwnerId) -> InvitationTerms:

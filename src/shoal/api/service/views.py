@@ -20,7 +20,7 @@ from shoal.model.addresses import direct_ones
 from shoal.model.gpu import format_gpu
 from shoal.model.ids import NodeId
 from shoal.model.kinds import driver_of
-from shoal.model.resources import Capacity, Profile
+from shoal.model.resources import GIB, Capacity, Profile
 from shoal.model.totals import amounts_of
 from shoal.net.identity.petname import petname
 from shoal.policy.interface import GangNeed
@@ -264,6 +264,27 @@ def _need(profile: Profile) -> str:
     amounts = str(amounts_of(profile))
     is_plain = gpu is None or format_gpu(gpu) == f"{gpu.count}"
     return amounts if is_plain else f"{amounts} ({format_gpu(gpu)})"
+
+
+SOURCES: Final = {
+    "spec": "declared",
+    "recipe": "estimated from its params",
+    "runs": "seen in an earlier run",
+}
+
+
+def memory_words(task: Task) -> list[str]:
+    """Return how much memory a task needs, and who says so."""
+    if len(task.profiles) > 1:
+        return []
+    profile, gpu = task.profiles[0], task.profiles[0].gpu
+    told: list[str] = []
+    if need := profile.memory_bytes:
+        told.append(f"memory {need / GIB:.1f} GiB: {SOURCES[task.memory_from]}")
+    if gpu is not None and (need := gpu.memory_min_bytes):
+        source = SOURCES[task.gpu_memory_from]
+        told.append(f"memory of each GPU {need / GIB:.1f} GiB: {source}")
+    return told
 
 
 def explanation_view(found: TaskExplanation, task: Task) -> pb.TaskExplanation:
@@ -637,6 +658,7 @@ def _group(
         never=found.never or scheduler.too_large(group, job),
         after=(needed.partition(".")[2] for needed in group.needs),
         network=network_words(node, found.chosen) if group.gang_min else (),
+        memory=memory_words(first),
     )
 
 

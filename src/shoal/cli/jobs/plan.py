@@ -57,6 +57,8 @@ def _print(reply: pb.PlanReply) -> None:
             echo(f"and {group.more} other nodes")
         for words in group.network:
             echo(f"network: {words}")
+        for words in group.memory:
+            echo(words)
         if group.never:
             echo(f"never: {group.never}")
         if group.room < group.least and group.helps:

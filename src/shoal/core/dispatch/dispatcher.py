@@ -41,6 +41,7 @@ from shoal.core.dispatch.verdicts import (
 )
 from shoal.core.durability.journal import AttemptPlace, Entry
 from shoal.core.events import DoubtOutput, Effect, Record, Send
+from shoal.core.housekeeping.past_needs import need_seen
 from shoal.core.negotiation.held_leases import (
     HeldLease,
     HeldLeases,
@@ -307,6 +308,9 @@ class Dispatcher:
             verdict = judge(
                 job, record, run, report.outcome, failures=failures, ran_s=ran_s
             )
+            if verdict.do == "done":
+                group = self._book.group_of(run.task).group
+                follows += need_seen(group, job.owner, peer, report.outcome)
             follows += self._execute(verdict, run, now, report)
         lease = report.lease if run is None else run.lease
         holding = self._holdings.at(peer, lease)

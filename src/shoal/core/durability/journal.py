@@ -303,6 +303,20 @@ class UsageAdded(msgspec.Struct, frozen=True, tag="usage-added"):
     rows: tuple[UsageRow, ...]
 
 
+class NeedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The most that work of this kind took at once, and of any one GPU."""
+
+    kind: str  # a hash of what runs
+    memory_bytes: int
+    gpu_memory_bytes: int = 0
+
+
+class NeedsKept(msgspec.Struct, frozen=True, tag="needs-kept"):
+    """Work took so much. What a later entry says of the same kind is added."""
+
+    rows: tuple[NeedRow, ...]
+
+
 class RunKept(msgspec.Struct, frozen=True, tag="run-kept"):
     """This attempt was live when the journal was compacted."""
 
@@ -347,6 +361,7 @@ Entry = (
     | Revoked
     | Removed
     | UsageAdded
+    | NeedsKept
     | DrainSet
     | EndCalled
     | ScheduleMoved

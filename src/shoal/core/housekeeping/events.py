@@ -43,6 +43,16 @@ class RunsMetered(msgspec.Struct, frozen=True):
     runs: tuple[MeteredRun, ...]
 
 
+class NeedSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that did its work took so much. Machines of a node tell each other."""
+
+    kind: str  # of work; `past_needs` makes it
+    owner: OwnerId  # of the job
+    worker: NodeId
+    memory_bytes: int
+    gpu_memory_bytes: int = 0
+
+
 class EndReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a webhook or a command is told about an ended job."""
 
@@ -82,5 +92,7 @@ class DropJob(msgspec.Struct, frozen=True):
     job: Job
 
 
-HousekeepingEvent = RemovalRequested | JobMeasured | RunsMetered | EndCallEnded
+HousekeepingEvent = (
+    RemovalRequested | JobMeasured | RunsMetered | NeedSeen | EndCallEnded
+)
 HousekeepingEffect = DropJob | CallEnd

@@ -15,8 +15,7 @@ in the worst state of its tasks, and is kept for a while so that people can look
 
 The book knows nothing of workers' room, or of messages. Every change that must survive
 a crash is returned as a journal entry; replaying the entries into an empty book gives
-the same jobs again. Memory is bounded by `TASKS_KEPT_MAX` and `ENDED_JOBS_MAX`: beyond
-these the jobs that ended first are forgotten.
+the same jobs again. Beyond `TASKS_KEPT_MAX` and `ENDED_JOBS_MAX` the oldest are gone.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ from shoal.core.durability.journal import (
     Judged,
     KeptOver,
     Led,
+    NeedsKept,
     Parent,
     Removed,
     RetriesRenewed,
@@ -641,6 +641,7 @@ class JobBook:
                 | ScheduleMoved()
                 | Revoked()
                 | UsageAdded()
+                | NeedsKept()
                 | DrainSet()
             ):
                 self._replay_upkeep(entry, now, wall_s)
@@ -664,7 +665,6 @@ class JobBook:
             self.jobs[entry.job].called = entry
         elif isinstance(entry, ScheduleMoved) and entry.schedule in self.schedules:
             self._move(entry)
-        # The others are for other machines, which share this journal.
 
     def _replay_succession(
         self, entry: Led | Adopted | Ceded, now: float, wall_s: float

@@ -1,7 +1,8 @@
-"""Check a task's memory and disk use where the kernel does not limit it.
+"""Watch a task's memory and disk use, and check it where the kernel does not limit it.
 
 The supervisor's loop calls `look`, which checks every `LOOK_S` and returns the reason
-to kill the task, if there is one.
+to kill the task, if there is one. How much memory a task took is looked at ever more
+rarely, as the kernel knows the most that each living process ever had.
 
 Supervisors use this, so it may import only the standard library.
 """
@@ -92,7 +93,29 @@ def _share(pid: int, devices: set[int], nameless: dict[_Inode, int]) -> int:
     return total
 
 
+def _most_of(pid: int) -> tuple[int, int]:
+    """Return the most memory that a process ever had, and what of it may be shared."""
+    lines = read_text(f"/proc/{pid}/status").splitlines()
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    most, file, shared = (
+        int(fields[name].split()[0]) << 10 if name in fields else 0
+        for name in ("VmHWM", "RssFile", "RssShmem")
+    )
+    return most, file + shared
+
+
+def most_used(top: int) -> int:
+    """Return the most memory that the descendants of `top` had, roughly.
+
+    Programs, libraries and shared memory count once, as most of them are the same.
+    """
+    each = [_most_of(pid) for pid in descendants(top)]
+    own = sum(most - min(most, shared) for most, shared in each)
+    return own + max((min(found) for found in each), default=0)
+
+
 LOOK_S: Final = 0.5
+MOST_LOOK_S_MAX: Final = 4.0
 
 
 @final
@@ -100,7 +123,9 @@ class UsageWatch:
     """Checks one task periodically."""
 
     def __init__(self, start: StartAttempt) -> None:
-        self._next = time.monotonic() + LOOK_S
+        self._next = self._most_next = time.monotonic() + LOOK_S
+        self._most_wait_s = LOOK_S
+        self.most_bytes = 0  # the most memory that was seen
         self._memory_bytes = start.memory_bytes
         self._disks: list[DiskUse] = []
         if start.disk_bytes:
@@ -111,9 +136,11 @@ class UsageWatch:
             self._disks.append(DiskUse(folder, int(most), is_cache=True))
 
     @property
-    def every_s(self) -> float | None:
-        """How often to call `look`; None if there is nothing to check."""
-        return LOOK_S if self._memory_bytes or self._disks else None
+    def wait_s(self) -> float:
+        """When to call `look` again."""
+        if self._memory_bytes or self._disks:
+            return LOOK_S
+        return max(0.0, self._most_next - time.monotonic())
 
     def look(self, top: int, scratch: Sequence[int]) -> str:
         """Return which limit the processes below `top` exceed; empty if none.
@@ -121,6 +148,10 @@ class UsageWatch:
         Checks at most once every `LOOK_S`.
         """
         now = time.monotonic()
+        if now >= self._most_next:
+            self.most_bytes = max(self.most_bytes, most_used(top))
+            self._most_wait_s = min(2 * self._most_wait_s, MOST_LOOK_S_MAX)
+            self._most_next = now + self._most_wait_s
         if now < self._next:
             return ""
         self._next = now + LOOK_S

@@ -476,10 +476,10 @@ class Supervisor:
         run = self._run
         if run is None:
             return None
-        waits = [] if run.watch.every_s is None else [run.watch.every_s]
+        waits = [run.watch.wait_s]
         if run.kill_at is not None:
             waits.append(max(0.0, run.kill_at - time.monotonic()))
-        return min(waits) * 1_000 + 1 if waits else None
+        return min(waits) * 1_000 + 1
 
     def _look_at_clock(self) -> None:
         run = self._run
@@ -489,7 +489,7 @@ class Supervisor:
             run.kill_at = None
             run.late = True
             run.kill()
-        if run.watch.every_s is not None and not run.excess:
+        if not run.excess:
             run.look()
 
     # The node.
@@ -647,7 +647,8 @@ class Supervisor:
             self._unwatch(fd)
         self._run = None
         as_new = _is_as_new(run.start.make)
-        self._send(pack_end(AttemptEnded(kind, code, as_new, reason)))
+        most = run.watch.most_bytes
+        self._send(pack_end(AttemptEnded(kind, code, as_new, reason, most)))
         self._line.setblocking(False)
         run.close()
         os.chdir("/")

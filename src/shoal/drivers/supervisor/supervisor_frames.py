@@ -87,6 +87,7 @@ class AttemptEnded(NamedTuple):
     code: int = 0
     as_new: bool = False  # whether its work directory can be reused
     reason: str = ""
+    memory_bytes: int = 0  # the most that it took at once; 0 if it ended before a look
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
@@ -196,14 +197,14 @@ def pack_end(end: AttemptEnded) -> bytes:
     # An error may quote a NUL, which no text may contain.
     reason = end.reason.replace("\0", " ")
     packer = Packer().text(end.kind).number(end.code).number(end.as_new)
-    return frame(END, packer.text(reason).body())
+    return frame(END, packer.text(reason).number(end.memory_bytes).body())
 
 
 def unpack_end(body: bytes) -> AttemptEnded:
     """Decode the report of an end; raise `FrameError` if it is invalid."""
     fields = FrameFields(body)
     kind, code, as_new = fields.text(), fields.number(), bool(fields.number())
-    end = AttemptEnded(kind, code, as_new, fields.text())
+    end = AttemptEnded(kind, code, as_new, fields.text(), fields.number())
     fields.end()
     if kind not in (EXITED, NOT_STARTED):
         raise FrameError(f"an end of the kind {kind!r}")

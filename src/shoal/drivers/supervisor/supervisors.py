@@ -57,6 +57,7 @@ class AttemptEnd(msgspec.Struct, frozen=True):
     code: int = 0
     reason: str = ""
     as_new: bool = False  # whether its work directory can be reused
+    memory_bytes: int = 0  # the most that it took at once
 
 
 @final
@@ -260,7 +261,7 @@ def _end_of(kind: bytes, body: bytes) -> AttemptEnd:
     if kind != frames.END:
         raise FrameError(f"a frame of the kind {kind!r}")
     told = frames.unpack_end(body)
-    return AttemptEnd(told.kind, told.code, told.reason, told.as_new)
+    return AttemptEnd(told.kind, told.code, told.reason, told.as_new, told.memory_bytes)
 
 
 async def _readable(fd: int, timeout_s: float) -> bool:

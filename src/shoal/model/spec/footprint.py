@@ -3,6 +3,9 @@
 Weights, gradients and the optimizer's moments are counted by the parameter; what the
 layers hand on by the token. It is an estimate for the programs that come
 with shoal, checked against real runs; a job that names its own `ram` is believed.
+
+On a GPU there are the tensors of training alone, as torch itself counts them. Copies
+for others and checkpoints are in the memory of the machine.
 """
 
 from __future__ import annotations
@@ -32,6 +35,12 @@ CENTRE_MOST: Final = 2
 
 PER_TOKEN: Final = 24
 """Numbers that a block keeps for each of its width, and each token, to go back."""
+
+PER_TOKEN_GPU: Final = 16
+"""The same on a GPU, whose allocator loses less between tensors."""
+
+GPU_CONTEXT_BYTES: Final = 512 << 20
+"""An allowance for what a GPU's driver and libraries keep for each process."""
 
 MEASURED_ROWS: Final = 64
 PER_TOKEN_MEASURED: Final = 18
@@ -78,6 +87,44 @@ def ram_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
     return None if need is None else ranks * need
 
 
+def gpu_memory_of(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
+    """Return the memory of each GPU of a recipe's task; None if unknown."""
+    if (by_layers := _whole(params, "inner.pipeline", 1)) > 1:
+        recipe, most = "pipeline", by_layers
+    tensors = gpu_tensor_bytes(recipe, params, most)
+    return None if tensors is None else GPU_CONTEXT_BYTES + tensors
+
+
+def gpu_tensor_bytes(
+    recipe: str, params: Mapping[str, Scalar], most: int
+) -> int | None:
+    """Return what torch allocates on a GPU; one process trains on each."""
+    program = params.get("program", "pipeline_gpt" if recipe == "pipeline" else "gpt")
+    if program not in ("gpt", "pipeline_gpt"):
+        return None
+    context, width, layers, batch = _sizes_of(str(program), params)
+    parameters = gpt_parameters(context=context, width=width, layers=layers)
+    kept = batch * context * (layers * PER_TOKEN_GPU * width + 3 * VOCABULARY)
+    if recipe == "pipeline":
+        parameters, kept = -(-parameters // most), kept // most
+    optimizer = _optimizer_of(params)
+    numbers = 2 + MOMENTS[optimizer] + 1  # One copy, for a moment, in its step.
+    precision = str(params.get("precision", "float32"))
+    return 4 * numbers * parameters + BYTES.get(precision, 4) * kept
+
+
+def _sizes_of(program: str, params: Mapping[str, Scalar]) -> tuple[int, int, int, int]:
+    """Return context, width, layers and batch of a byte-level GPT."""
+    defaults = _PIPELINE if program == "pipeline_gpt" else _GPT
+    sizes = {name: _whole(params, name, default) for name, default in defaults.items()}
+    return sizes["context"], sizes["width"], sizes["layers"], sizes["batch"]
+
+
+def _optimizer_of(params: Mapping[str, Scalar]) -> str:
+    named = str(params.get("optimizer", "adamw"))
+    return named if named in MOMENTS else "adamw"
+
+
 def _process_bytes(recipe: str, params: Mapping[str, Scalar], most: int) -> int | None:
     """Return the memory of one process that trains; None if unknown."""
     program = params.get("program", "pipeline_gpt" if recipe == "pipeline" else "gpt")
@@ -86,11 +133,9 @@ def _process_bytes(recipe: str, params: Mapping[str, Scalar], most: int) -> int 
         return agent + training_bytes(20_000, activations=100_000)
     if program not in ("gpt", "pipeline_gpt"):
         return None
-    defaults = _PIPELINE if program == "pipeline_gpt" else _GPT
-    sizes = {name: _whole(params, name, default) for name, default in defaults.items()}
-    context, width, layers = sizes["context"], sizes["width"], sizes["layers"]
+    context, width, layers, batch = _sizes_of(str(program), params)
     parameters = gpt_parameters(context=context, width=width, layers=layers)
-    tokens = sizes["batch"] * context
+    tokens = batch * context
     trained = tokens * (layers * PER_TOKEN * width + 3 * VOCABULARY)
     measured = MEASURED_ROWS * context * (PER_TOKEN_MEASURED * width + 2 * VOCABULARY)
     if recipe == "pipeline":
@@ -98,8 +143,7 @@ def _process_bytes(recipe: str, params: Mapping[str, Scalar], most: int) -> int 
         share = -(-parameters // most)
         kept = parameters * 4
         return kept + training_bytes(share, activations=trained // most)
-    named = str(params.get("optimizer", "adamw"))
-    optimizer = named if named in MOMENTS else "adamw"
+    optimizer = _optimizer_of(params)
     copies = COPIES[optimizer] + (DILOCO_COPIES if recipe == "diloco" else 0)
     if recipe == "diloco" and most > CENTRE_MOST and params.get("reduce") != "central":
         copies += 1

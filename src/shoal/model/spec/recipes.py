@@ -15,10 +15,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from shoal.errors import SpecError
+from shoal.model.gpu import format_gpu, parse_gpu
 from shoal.model.job import Retry
 from shoal.model.kinds import PROGRAM
 from shoal.model.spec.canonical import nodes_of
-from shoal.model.spec.footprint import ram_of
+from shoal.model.spec.footprint import gpu_memory_of, ram_of
 from shoal.model.spec.points import points
 from shoal.model.spec.spec import JobSpec, ResourcesSpec
 from shoal.task_words import share_of, translated
@@ -85,12 +86,20 @@ OWN_PYTHON: Final = ("PATH", "PYTHONHOME", "PYTHONPATH")
 """Variables by which a job brings modules, or a Python, of its own."""
 
 
+class Assessed(NamedTuple):
+    """Which needs of a spec are estimates of its recipe."""
+
+    memory: bool = False
+    gpu_memory: bool = False
+
+
 class RecipePart(NamedTuple):
     """One part of a job: what it is called, and modules that workers must have."""
 
     name: str
     spec: JobSpec
     modules: tuple[str, ...] = ()
+    assessed: Assessed = Assessed()
 
 
 def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
@@ -98,7 +107,7 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
     learning = _modules_of(spec)
     spec = _with_datasets(spec)
     least, most = nodes_of(spec)
-    spec = _assessed(spec, most)
+    spec, assessed = _assessed(spec, most)
     if spec.recipe == PIPELINE and least != most:
         raise SpecError(
             "a pipeline has a fixed number of nodes",
@@ -111,7 +120,7 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
     if spec.recipe in GANGS:
         outputs = spec.outputs or (OUTPUTS,)
         gang = replace(spec, params=params, network=True, outputs=outputs)
-        return [RecipePart(name, gang, learning)]
+        return [RecipePart(name, gang, learning, assessed)]
     if spec.recipe == SWEEP:
         judged = {"trials": len(points(spec)), **spec.params}
         judge = replace(
@@ -126,11 +135,12 @@ def parts_of(spec: JobSpec, name: str, path: str) -> list[RecipePart]:
         )
         trials = replace(spec, params=judged)
         judged_by = RecipePart(JUDGE, judge, JUDGING if learning else ())
-        return [judged_by, RecipePart(TRIALS, trials, learning)]
+        return [judged_by, RecipePart(TRIALS, trials, learning, assessed)]
     if spec.recipe != DILOCO:
         return [RecipePart(name, spec, learning)]
     step = "" if name == "main" else f"{name}-"
-    return _trained_apart(spec, step, path, learning)
+    aggregate, train = _trained_apart(spec, step, path, learning)
+    return [aggregate, train._replace(assessed=assessed)]
 
 
 def _trained_apart(
@@ -213,16 +223,28 @@ def _with_datasets(spec: JobSpec) -> JobSpec:
     return msgspec.structs.replace(spec, mounts=tuple(sorted(mounts)))
 
 
-def _assessed(spec: JobSpec, most: int) -> JobSpec:
+def _assessed(spec: JobSpec, most: int) -> tuple[JobSpec, Assessed]:
     """Return a spec that says how much memory its tasks need, if that is known."""
-    if spec.recipe not in TRAINING or spec.any_of or spec.resources.ram is not None:
-        return spec
-    need = ram_of(spec.recipe, spec.params, most)
-    if need is None:
-        return spec
-    ram = f"{-(-need * HEADROOM_PERCENT // 100 >> 20)}MB"
-    resources = msgspec.structs.replace(spec.resources, ram=ram)
-    return msgspec.structs.replace(spec, resources=resources)
+    if spec.recipe not in TRAINING or spec.any_of:
+        return spec, Assessed()
+    resources, replace = spec.resources, msgspec.structs.replace
+    ram = gpu_memory = None
+    if resources.ram is None:
+        ram = ram_of(spec.recipe, spec.params, most)
+    if ram is not None:
+        resources = replace(resources, ram=_with_headroom(ram))
+    gpu = parse_gpu(resources.gpu or 0)
+    if gpu is not None and not gpu.memory_min_bytes and gpu.memory_max_bytes is None:
+        gpu_memory = gpu_memory_of(spec.recipe, spec.params, most)
+    if gpu is not None and gpu_memory is not None:
+        gpu = replace(gpu, memory_min_bytes=-(-gpu_memory >> 20) << 20)
+        resources = replace(resources, gpu=format_gpu(gpu))
+    assessed = Assessed(ram is not None, gpu_memory is not None)
+    return replace(spec, resources=resources), assessed
+
+
+def _with_headroom(need: int) -> str:
+    return f"{-(-need * HEADROOM_PERCENT // 100 >> 20)}MB"
 
 
 def retry_of(spec: JobSpec) -> Retry:

@@ -34,14 +34,17 @@ from shoal.drivers.supervisor.redaction import Redacted, Redaction
 from shoal.errors import ShoalError
 from shoal.model import metric_lines
 from shoal.model.ids import TaskId
+from shoal.model.resources import WHOLE_GPU_MILLI as WHOLE
+from shoal.model.text.bounds import AMOUNT_MAX
 from shoal.protocol.limits import OUTPUT_BYTES_MAX
 from shoal.protocol.messages import Outcome
 from shoal.runtime.durability.crash_notes import Window
 from shoal.runtime.leasing.last_words import LastWords
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from shoal.core.lending.events import DeviceMeasured
     from shoal.drivers import Driver, Stream
     from shoal.model.ids import Attempt, NodeId
     from shoal.runtime.artifacts.artifacts import Artifacts
@@ -66,6 +69,13 @@ CLEAR_AGAIN_S: Final = 10.0
 
 OUTPUT_RATE_BYTES_S: Final = 4 << 20
 """What a task may send of its output on average; beyond it, it is slowed down."""
+
+
+class GpuPeak(msgspec.Struct):
+    """The most memory that an attempt was seen to use of any of its GPUs."""
+
+    gpus: frozenset[str]
+    most_bytes: int = 0
 
 
 @final
@@ -104,6 +114,7 @@ class TaskRunner:
         self._running: dict[Attempt, tuple[Driver, asyncio.Task[None]]] = {}
         self._names: dict[Attempt, TaskId] = {}
         self._stopped: set[Attempt] = set()  # running attempts asked to stop
+        self._gpu_peaks: dict[Attempt, GpuPeak] = {}  # of running attempts with GPUs
         self._full: dict[NodeId, asyncio.Event] = {}  # set when there is room again
         self._closed = False
         # Ended attempts whose folders go; one chore at a time removes them.
@@ -116,6 +127,16 @@ class TaskRunner:
     def task_of(self, attempt: Attempt) -> TaskId | None:
         """Return the task of an attempt that is staging or running here."""
         return self._names.get(attempt)
+
+    def measured(self, devices: Iterable[DeviceMeasured]) -> None:
+        """Note how much memory of their GPUs tasks use now.
+
+        A GPU that several tasks share tells nothing of any of them.
+        """
+        for device in devices:
+            for peak in self._gpu_peaks.values():
+                if device.id in peak.gpus:
+                    peak.most_bytes = max(peak.most_bytes, device.by_tasks_bytes)
 
     @property
     def running(self) -> list[tuple[Attempt, TaskId]]:
@@ -147,6 +168,8 @@ class TaskRunner:
             return
         running = asyncio.get_running_loop().create_task(self._run(driver, effect))
         self._running[attempt] = (driver, running)
+        if gpus := [s.device for s in effect.allocation.shares if s.milli == WHOLE]:
+            self._gpu_peaks[attempt] = GpuPeak(frozenset(gpus))
         self._names[attempt] = effect.task.id
 
     def _driver_for(self, effect: StartTask) -> Driver | str:
@@ -236,6 +259,10 @@ class TaskRunner:
             self._stopped.discard(attempt)
             self._running.pop(attempt, None)
             self._names.pop(attempt, None)
+            peak = self._gpu_peaks.pop(attempt, None)
+        if peak is not None and peak.most_bytes:
+            took = min(peak.most_bytes, AMOUNT_MAX)
+            outcome = msgspec.structs.replace(outcome, gpu_memory_bytes=took)
         self._feed(TaskEnded(attempt, outcome))
         if effect.environments:
             self._artifacts.left(effect)

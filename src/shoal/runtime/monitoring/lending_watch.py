@@ -16,11 +16,12 @@ from shoal.runtime.monitoring.owner_signs import OwnerSigns
 from shoal.runtime.monitoring.room_meter import RoomMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from shoal.core.events import Event
     from shoal.core.leasing.worker import Worker
+    from shoal.core.lending.events import DeviceMeasured
 
 ROOM_S: Final = 4.0
 """A program that takes memory is noticed so soon."""
@@ -31,10 +32,18 @@ class LendingWatch:
     """Measures this machine for its worker, from `start` to `close`."""
 
     def __init__(
-        self, feed: Callable[[Event], None], tasks: Path, owner_input: Sequence[str]
+        self,
+        feed: Callable[[Event], None],
+        tasks: Path,
+        owner_input: Sequence[str],
+        gpus_measured: Callable[[Iterable[DeviceMeasured]], None],
     ) -> None:
-        """Tell facts to `feed`; `tasks` is where their folders are."""
+        """Tell facts to `feed`; `tasks` is where their folders are.
+
+        What tasks use of GPUs is told to `gpus_measured`, too.
+        """
         self._feed = feed
+        self._gpus_measured = gpus_measured
         self._tasks = tasks
         self._owner_input = owner_input
         self._watching: list[asyncio.Task[None]] = []
@@ -64,6 +73,7 @@ class LendingWatch:
                         meter.read, disk_is_leased=is_leased
                     )
                     self._feed(measured)
+                    self._gpus_measured(measured.devices)
                 await asyncio.sleep(ROOM_S)
         finally:
             gpus.close()

@@ -27,6 +27,7 @@ from shoal.core.durability.journal import (
     Judged,
     KeptOver,
     Led,
+    NeedsKept,
     Removed,
     RetriesRenewed,
     Returned,
@@ -177,7 +178,7 @@ class Journals:
                 self._on_finished(truth, entry)
             case Cancelled():
                 self._on_cancelled(truth, entry.job)
-            case Revoked() | UsageAdded() | DrainSet() | ScheduleMoved():
+            case Revoked() | UsageAdded() | NeedsKept() | DrainSet() | ScheduleMoved():
                 pass  # No task is affected.
             case Removed() | EndCalled():
                 self._on_after_end(truth, entry)

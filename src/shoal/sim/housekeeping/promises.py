@@ -1,10 +1,11 @@
-"""Check promises about ended jobs and drained workers: K1 to K3, and D1.
+"""Check promises about ended jobs and drained workers: K1 to K4, and D1.
 
 - K1: what a job names for its end is called at least once, after its end is on disk,
   and never again once that is on disk, too.
 - K2: a removal that was acknowledged is on disk, before any file goes; what was removed
   never comes back; and a scheduler keeps no more ended jobs than its rule says.
 - K3: usage that is on disk is never lost, and never counted twice.
+- K4: what work took, once it is on disk, is never forgotten or taken for less.
 - D1: a worker that drains starts nothing that it was not assigned before, and nothing
   at all in a later life, until it is told to go on.
 """
@@ -20,11 +21,13 @@ from shoal.core.durability.journal import (
     DrainSet,
     EndCalled,
     Entry,
+    NeedsKept,
     Removed,
     UsageAdded,
 )
 from shoal.core.events import Answer, DrainRequested, Effect, Event
 from shoal.core.housekeeping.events import DropJob
+from shoal.core.housekeeping.past_needs import PastNeeds
 from shoal.core.housekeeping.usage_ledger import UsageLedger
 from shoal.core.peer import Peer
 from shoal.model.ids import Attempt, JobId, NodeId
@@ -52,6 +55,7 @@ class HousePromises:
         self._over: dict[tuple[NodeId, JobId], None] = {}  # `EndCalled` is on disk
         self._removed: dict[tuple[NodeId, JobId], None] = {}
         self._usage: dict[NodeId, int] = {}  # CPU time on disk
+        self._needs: dict[NodeId, dict[str, int]] = {}  # memory that work took
         self._drains: dict[NodeId, bool] = {}  # by what is on disk
         self._drained: dict[NodeId, _Drained] = {}
 
@@ -68,6 +72,11 @@ class HousePromises:
                 case UsageAdded():
                     added = sum(row.cpu_milli_s for row in entry.rows)
                     self._usage[host.id] = self._usage.get(host.id, 0) + added
+                case NeedsKept():
+                    known = self._needs.setdefault(host.id, {})
+                    for row in entry.rows:
+                        most = max(row.memory_bytes, known.get(row.kind, 0))
+                        known[row.kind] = most
                 case DrainSet():
                     self._drains[host.id] = entry.on
                 case _:
@@ -83,6 +92,11 @@ class HousePromises:
         if known != (kept := self._usage.get(host.id, 0)):
             what = f"{host.id} counts {known} milliseconds of CPU, not {kept}"
             self._violations.report("K3", what)
+        needs = machine.find(PastNeeds)
+        seen = {} if needs is None else {r.kind: r.memory_bytes for r in needs.rows}
+        if seen != (kept_needs := self._needs.get(host.id, {})):
+            what = f"{host.id} has seen {seen} of memory, not {kept_needs}"
+            self._violations.report("K4", what)
         for job in machine.scheduler.book.jobs if machine.scheduler else ():
             if (host.id, job) in self._removed:
                 self._violations.report("K2", f"{job} comes back on {host.id}")

@@ -20,6 +20,7 @@ from shoal.core.discovery.worker_views import PathCost
 from shoal.core.durability.compaction import compacted
 from shoal.core.durability.journal import DrainSet, Entry, Revoked
 from shoal.core.forwarding.forwarded_calls import CallForwarding
+from shoal.core.housekeeping.past_needs import PastNeeds, needs_kept
 from shoal.core.housekeeping.usage_ledger import UsageLedger
 from shoal.core.leasing.worker import Worker
 from shoal.core.mail.task_mail import TaskMail
@@ -82,11 +83,12 @@ def join_roles(
     blobs = BlobTransfers(life.spec.id, roster, scheduler, path)
     others = (mail, CallExchange(roster, scheduler), _admission(life, roster), blobs)
     usage = UsageLedger(life.journal, life.wall_at_zero_s)
+    needs = PastNeeds(life.spec.id, roster, life.journal)
     owner = None if grant is None else grant.owner
     channels = Channels(roster, owner, life.number, scheduler)
     neighbours, proximity = _neighbours(life), _proximity(life, roles[0], blobs)
     finding = (neighbours, proximity)
-    machines = (gossip, *roles, calls, *others, channels, *finding, usage)
+    machines = (gossip, *roles, calls, *others, channels, *finding, usage, needs)
     return Peer(
         Membership(life.spec.id, roster, grant, life.journal),
         [machine for machine in machines if machine is not None],
@@ -108,7 +110,8 @@ def kept_besides(entries: Sequence[Entry]) -> list[Entry]:
     """Return what machines besides the scheduler keep of a journal."""
     drains = [entry for entry in entries if isinstance(entry, DrainSet)][-1:]
     kept = KeptJobs(entries).entries()
-    return [*UsageLedger(entries, 0.0).kept(), *drains, *kept]
+    sums = (*UsageLedger(entries, 0.0).kept(), *needs_kept(entries))
+    return [*sums, *drains, *kept]
 
 
 def _worker(life: NodeLife, roster: Roster) -> Worker | None:

@@ -54,6 +54,7 @@ from shoal.core.events import (
     WallClockRead,
 )
 from shoal.core.housekeeping.events import CallEnd, DropJob, EndCallEnded
+from shoal.core.housekeeping.past_needs import COUNTED_MIN_BYTES
 from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.machine import Decider
@@ -555,7 +556,9 @@ class SimHost:
 
     def _outcome(self, task: Task, exit_code: int | None) -> Outcome:
         """Return the outcome that the worker reports for a process."""
-        return self.staging.pack(task, self.answers.outcome(task.id, exit_code))
+        outcome = self.staging.pack(task, self.answers.outcome(task.id, exit_code))
+        took = COUNTED_MIN_BYTES + (task.index << 20)
+        return msgspec.structs.replace(outcome, memory_bytes=took)
 
     def _on_started(self, process: SimProcess) -> None:
         self._scene.watch.started(self, process)
