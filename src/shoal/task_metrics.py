@@ -96,15 +96,18 @@ def log(
     *,
     step: int | None = None,
     progress: float | None = None,
+    **more: float,
 ) -> bool:
     """Report metrics of this task; return whether the report was sent.
 
+    They come in a dict, by name, or both: `log({"loss": 0.3})`, `log(loss=0.3)`.
     `progress` is a fraction between 0 and 1. Every report is kept; a task that reports
     faster than its worker can take it, some thousand times a second, is slowed down.
     """
     report: dict[str, object] = {}
+    metrics = {**(metrics or {}), **more}
     if metrics:
-        report["metrics"] = dict(metrics)
+        report["metrics"] = metrics
         if os.environ.get(metric_sinks.VARIABLE):
             metric_sinks.of_this_process().log(metrics, step)
     if step is not None:

@@ -1,6 +1,8 @@
 """Folders, outputs and secrets, by the commands that a user types."""
 
 import json
+import os
+import pty
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +46,24 @@ def test_a_folder_goes_out_and_what_was_made_comes_back(
     assert "sent 0 of 2 files, 0 bytes" in second.err
     assert pulled["outputs"][0]["files"] == 1
     assert (tmp_path / "got" / "copy").read_text() == "v1\n"
+
+
+def test_a_folder_that_was_pulled_is_named_once_to_programs_and_to_people(
+    home: CliHome, tmp_path: Path
+) -> None:
+    home.ok("run", "-q", "--no-pull", "--output", "a", "--", "sh", "-c", "echo 1 > a")
+    to = str(tmp_path / "got")
+    ours, theirs = pty.openpty()
+
+    read = home("pull", "--to", to)
+    seen = home.written_to(theirs, "pull", "--to", to)
+    os.write(theirs, b".")  # What comes after all that was written.
+
+    assert read.out == f"{to}\n"
+    assert os.read(ours, 65_536) == b"."
+    assert (seen[0], seen[1].count(to)) == (0, 1)
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_where_the_code_of_a_job_is_cached_is_said(home: CliHome, work: Path) -> None:

@@ -192,3 +192,18 @@ def test_commands_in_a_task_are_those_of_its_shoal(home: CliHome) -> None:
     said = home("logs", job)
     assert said.out.splitlines()[0] == "inside"
     assert "a task may not call Invite" in said.err
+
+
+def test_a_task_starts_no_node_unless_it_gives_it_a_home(home: CliHome) -> None:
+    refused = home("run", "-q", "--cpus", "0.1", "--", "shoal", "up", "--background")
+
+    assert refused.code == 2
+    assert "error: this is a task of a job: it starts no node" in refused.err
+    assert "SHOAL_HOME=$PWD/node shoal up" in refused.err
+
+    own = "SHOAL_HOME=$PWD/node; export SHOAL_HOME; shoal up --background --port 0"
+    started = home(
+        "run", "-q", "--cpus", "0.1", "--", "sh", "-c", f"{own} && shoal down"
+    )
+
+    assert started.code == 0, started

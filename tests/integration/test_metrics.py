@@ -23,7 +23,7 @@ for n in range({POINTS}):
     if n % 10 == 0:
         time.sleep(max(0.0, began + n / 1_000 - time.monotonic()))
     assert shoal.log({{"loss": n, "time": n / 2}}, step=n)
-shoal.log({{"last": 7}})
+shoal.log(last=7)
 """
 
 

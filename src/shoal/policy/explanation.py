@@ -179,7 +179,10 @@ def _helps(
                 yield f"without --on: {_workers(len(some))}"
             case "module" | "loan":
                 what = INSTALL if condition.name == "module" else _lending(shape)
-                yield f"{what} there: {_workers(len(some))}"
+                where = (
+                    "the worker" if len(some) == 1 else f"one of {len(some)} workers"
+                )
+                yield f"{what} on {where}"
             case "gpu":
                 yield from _fewer_gpus(shape, table, some, is_hopeless)
             case _:

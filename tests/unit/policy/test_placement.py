@@ -183,7 +183,7 @@ def test_each_condition_has_its_own_way_out() -> None:
     )
     bare = WorkerView.idle(NodeId("b"), Capacity(lacks=("torch",)))
     assert explain(Profile(modules=("torch",)), table_of(bare)).helps == (
-        "`pip install '.[train]'` and `shoal up` again there: 1 worker",
+        "`pip install '.[train]'` and `shoal up` again on the worker",
     )
 
 

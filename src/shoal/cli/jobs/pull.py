@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -53,8 +54,10 @@ def pull(
     if as_json:
         echo_json({"job": found.id, "outputs": taken_fields(taken)})
         return
+    is_seen = sys.stdout.isatty() and not quiet
     for each in taken:
-        echo(each.folder)
+        if not is_seen:  # Programs read the folders; people read what is in them.
+            echo(each.folder)
         talk(taken_text(each), quiet=quiet)
     suggest(f"shoal show {found.id}", quiet=quiet)
 

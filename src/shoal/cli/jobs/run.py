@@ -179,7 +179,8 @@ def run(
         if as_json:
             echo_json({"job": job_fields(end), "outputs": taken_fields(taken)})
     for each in taken:
-        talk(taken_text(each), quiet=quiet)
+        if each.files:
+            talk(taken_text(each), quiet=quiet)
     suggest("shoal ps", f"shoal show {end.id}", quiet=quiet)
     sys.exit(code_of(end))
 

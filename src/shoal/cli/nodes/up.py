@@ -257,6 +257,8 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
     The first start creates a private shoal of this machine only. Stop the node with
     Ctrl-C or `shoal down`; unfinished jobs continue at the next start.
     """
+    if node_file.in_task():
+        raise _inside_a_task()
     home = Home.default()
     as_json, quiet = bool(given.pop("as_json")), bool(given.pop("quiet"))
     if given.pop("no_web"):
@@ -290,6 +292,16 @@ def up(detach: bool, ready_fd: int | None, **given: Any) -> None:  # noqa: ANN40
             background.report_failure(ready_fd, error)
         raise
     talk("the node has stopped", quiet=quiet)
+
+
+def _inside_a_task() -> UsageError:
+    return UsageError(
+        "this is a task of a job: it starts no node",
+        because="the node would lend what the task was lent, and end with it; commands "
+        "and clients here reach the shoal that runs the task",
+        hint="run `shoal up` on the machine itself; to start a node in the task all "
+        "the same, give it a home: SHOAL_HOME=$PWD/node shoal up",
+    )
 
 
 def _serve(

@@ -284,7 +284,7 @@ class _Session:
         """Download the notebooks that the job left."""
         from shoal.cli.jobs.pull import take  # noqa: PLC0415 - Slow to import.
 
-        taken = take(self._client, self._job)
+        taken = [each for each in take(self._client, self._job) if each.files]
         for each in taken:
             talk(taken_text(each))
         if not taken:

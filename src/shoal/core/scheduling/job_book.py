@@ -759,7 +759,8 @@ class JobBook:
             dependent = self.groups[dependent_id]
             dependent.needs_open -= 1
             if bad:
-                why = f"it needs {group.id}, where {bad[0].task.id} {bad[0].state}"
+                end = bad[0].state.replace("cancelled", "was cancelled")
+                why = f"it needs {group.id}, where {bad[0].task.id} {end}"
                 for task in dependent.group.tasks:
                     entries += self.finish(task.id, "cancelled", now, reason=why)
             elif dependent.needs_open == 0:
