@@ -130,3 +130,19 @@ def test_without_a_token_the_page_asks_for_it_and_then_goes_on(home: CliHome) ->
 
     assert values[-1] == "live"
     assert [each for each in complaints if "401" not in each] == []
+
+
+def test_the_log_on_the_page_says_that_lines_may_be_missing(home: CliHome) -> None:
+    home.ok("run", "-q", "--name", "doubted", "--", "echo", "all that came")
+    [log] = (home.path / "outputs").rglob("*.stdout")
+    why = "its worker <b>was lost</b>"
+    log.with_suffix(".doubt").write_text(why)  # As the node writes it.
+
+    values, complaints = browse(
+        {"go": home.json("web", "doubted")["url"]},
+        text("all that came"),
+        text(f"attempt 1: lines may be missing: {why}"),
+    )
+
+    assert complaints == []
+    assert values[-1] is True

@@ -284,6 +284,7 @@ class _JobPage:
                         (at_s, decoder.decode(data)) for at_s, data in timed(piece)
                     ],
                     "cut": is_first and piece.offset > 0,
+                    "missing": piece.missing,  # Why, if lines may be.
                 }
                 await send("output", encoded(fields))
         await send("output-end", b"{}")

@@ -209,7 +209,8 @@ export function outputPanel({ onAll, onSave }) {
       empty.hidden = false;
       all.hidden = true;
     },
-    add({ task, stream, attempt, pieces, cut }) {
+    add({ task, stream, attempt, pieces, cut, missing }) {
+      if (missing) return push(`attempt ${attempt}: lines may be missing: ${missing}`, { task, stream: "note" });
       const key = JSON.stringify([task, attempt, stream]);
       if (!rests.has(key) && attempt > 1) push(`attempt ${attempt}`, { task, stream: "note" });
       let { text: rest, at: began } = rests.get(key) ?? { text: "", at: null };
@@ -225,7 +226,7 @@ export function outputPanel({ onAll, onSave }) {
           began = at;
         }
       }
-      rests.set(key, { text: rest, at: began });
+      return rests.set(key, { text: rest, at: began });
     },
     end() {
       for (const [key, { text, at }] of rests) {

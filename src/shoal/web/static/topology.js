@@ -4,6 +4,7 @@
 import { amount, gib, onWidth, percent, rebuild, rtt, s } from "./dom.js";
 
 const CARD = { width: 212, height: 84 };
+const ALONE = 264; // Wide enough for any name, where nothing is beside it.
 const CARDS_MAX = 8;
 const NARROW = 640;
 const SQUARE = 10;
@@ -64,7 +65,7 @@ function ring(self, others, width) {
     const angle = from + (2 * Math.PI * place) / Math.max(1, n);
     at.set(node.id, { x: width / 2 + rx * Math.cos(angle), y: height / 2 + ry * Math.sin(angle) });
   });
-  return { at, height, draw: (node, point) => card(node, point, CARD.width) };
+  return { at, height, draw: (node, point) => card(node, point, others.length ? CARD.width : ALONE) };
 }
 
 function dots(self, others, width) {
