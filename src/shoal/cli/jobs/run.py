@@ -178,9 +178,8 @@ def run(
             taken = take(client, end.id)
         if as_json:
             echo_json({"job": job_fields(end), "outputs": taken_fields(taken)})
-    for each in taken:
-        if each.files:
-            talk(taken_text(each), quiet=quiet)
+    for each in filter(lambda each: each.files, taken):
+        talk(taken_text(each), quiet=quiet)
     suggest("shoal ps", f"shoal show {end.id}", quiet=quiet)
     sys.exit(code_of(end))
 

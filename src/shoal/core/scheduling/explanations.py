@@ -233,7 +233,7 @@ def too_large(group: Group, job: Job, views: WorkerViews) -> str:
     if not most:
         return ""  # No worker could run even one: that is said elsewhere.
     known = "the only node has" if len(views) == 1 else f"all {len(views)} nodes have"
-    apart = ", each on a node of its own" if shapes[0].alone else ""
+    apart = ", each on a node of its own" if group.tasks[0].alone else ""
     return (
         f"its {least} tasks start together{apart}, and {known} room for {most} of "
         "them when idle"
