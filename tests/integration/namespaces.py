@@ -60,6 +60,14 @@ def run(*command: str, typed: str = "") -> None:
     assert done.returncode == 0, (command, done.stderr)
 
 
+def bits_per_s(rate: str) -> int:
+    """Read a rate as `tc` writes it: 8mbit, 200kbit."""
+    for unit, bits in (("mbit", 1_000_000), ("kbit", 1_000)):
+        if rate.endswith(unit):
+            return int(rate.removesuffix(unit)) * bits
+    raise AssertionError(f"{rate} is neither in mbit nor in kbit")
+
+
 class Internet:
     """A public network, 203.0.113.0/24, and what is connected to it."""
 
@@ -108,8 +116,13 @@ class Internet:
         return space
 
     def _slow_down(self, space: str, interface: str, rate: str) -> None:
-        """Let an interface send no faster; a queue of 50 ms is all it has."""
-        limit = ("tbf", "rate", rate, "burst", "16kb", "latency", "50ms")
+        """Let an interface send no faster.
+
+        A queue of 50 ms is all it has, or of some packets, as the narrowest link has.
+        """
+        packets_ms = 10 * 1_500 * 8 * 1_000 // bits_per_s(rate)
+        latency = f"{max(50, packets_ms)}ms"
+        limit = ("tbf", "rate", rate, "burst", "16kb", "latency", latency)
         run("tc", "-n", space, "qdisc", "add", "dev", interface, "root", *limit)
 
     def home(

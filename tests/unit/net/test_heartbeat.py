@@ -84,3 +84,34 @@ def test_our_own_standstill_is_no_fault_of_the_peer() -> None:
 
     assert pulse.due(now=61.5) == "ask"
     assert pulse.due(now=61.0 + SILENT_AFTER_S) == "lost"
+
+
+def test_a_peer_whose_frame_takes_long_is_heard_by_its_bytes() -> None:
+    pulse = Heartbeat(now=0.0)
+    due = []
+
+    for number, now in enumerate(ticks(until_s=4 * SILENT_AFTER_S)):
+        pulse.look(1_000 * number, now)
+        due.append(pulse.due(now, is_amid_frame=True))
+        if due[-1] == "ask":
+            pulse.ask(now)  # Its answer waits behind the frame.
+
+    assert "lost" not in due
+    assert due.count("ask") >= 15, "it hears of us all the while"
+
+
+def test_a_peer_that_stops_amid_a_frame_is_lost_as_any_other() -> None:
+    pulse = Heartbeat(now=0.0)
+    pulse.look(1_000, 3.0)
+
+    lost_at = 0.0
+    for now in ticks(until_s=20.0, start_s=3.0):
+        pulse.look(1_000, now)
+        found = pulse.due(now, is_amid_frame=True)
+        if found == "lost":
+            lost_at = now
+            break
+        if found == "ask":
+            pulse.ask(now)
+
+    assert lost_at == 3.0 + SILENT_AFTER_S

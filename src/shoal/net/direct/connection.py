@@ -80,6 +80,7 @@ class Connection(asyncio.Protocol):
         self.address = ""
         self.over = False
         self.writable = True
+        self.bytes_read = 0  # as they were on the wire
         self._owner = owner
         self._pipe = TlsPipe(context, server_side=not self.dialled)
         self._reader = FrameReader(FIRST_FRAME_BYTES_MAX)
@@ -106,6 +107,11 @@ class Connection(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """Bytes that the kernel has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport else 0
+
+    @property
+    def is_amid_frame(self) -> bool:
+        """Whether the peer has begun a frame that is not here as a whole."""
+        return self._reader.is_amid
 
     def close(self, reason: str, kind: str) -> None:
         """Send the reason and close. Earlier frames still leave, within `LINGER_S`."""
@@ -160,6 +166,7 @@ class Connection(asyncio.Protocol):
         """Handle bytes from the wire."""
         if self.over:
             return
+        self.bytes_read += len(data)
         try:
             self._take(data)
         except ssl.SSLError as error:

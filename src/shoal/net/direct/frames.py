@@ -68,6 +68,11 @@ class FrameReader:
         # Begins with a header; no longer than that and the frame it announces.
         self._rest = bytearray()
 
+    @property
+    def is_amid(self) -> bool:
+        """Whether a frame has begun and is not whole."""
+        return bool(self._rest)
+
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yield the frames that are whole now; raise `ProtocolError` if one is bad.
 

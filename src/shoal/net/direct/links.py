@@ -466,7 +466,10 @@ class DirectLinks:
 
     def _feel(self, link: DirectLink, now: float, late_s: float) -> None:
         link.pulse.excuse(late_s)
-        match link.pulse.due(now):
+        is_amid_frame = link.connection.is_amid_frame
+        if is_amid_frame:
+            link.pulse.look(link.connection.bytes_read, now)
+        match link.pulse.due(now, is_amid_frame=is_amid_frame):
             case "lost":
                 link.connection.abort("silent", "silent")
             case "ask":

@@ -29,26 +29,40 @@ class Heartbeat:
     A side that has heard nothing for a second sends a ping; after five seconds it gives
     the peer up, so a peer that stops is noticed after three and a half to six seconds.
     Time in which this process stood still does not count. It has no clock of its own.
+
+    A frame may take longer than that on a narrow link. So bytes count as heard before
+    they are a frame; and who receives a long one asks all the while, for its peer hears
+    nothing else of it: questions of that side wait behind the frame.
     """
 
-    __slots__ = ("_asked_at", "_heard_at", "_nonce", "_open")
+    __slots__ = ("_asked_at", "_bytes_read", "_heard_at", "_nonce", "_open")
 
     def __init__(self, now: float) -> None:
         self._heard_at = now
         self._asked_at = now - MEASURE_EVERY_S  # So the first tick asks.
         self._nonce = 0
         self._open = False  # Whether the last question is unanswered.
+        self._bytes_read = 0
 
     def hear(self, now: float) -> None:
         """Note that the peer sent something."""
         self._heard_at = now
 
-    def due(self, now: float) -> Literal["ask", "lost"] | None:
+    def look(self, bytes_read: int, now: float) -> None:
+        """Note how many bytes of the peer are here in all, amid a frame."""
+        if bytes_read != self._bytes_read:
+            self._bytes_read, self._heard_at = bytes_read, now
+
+    def due(
+        self, now: float, *, is_amid_frame: bool = False
+    ) -> Literal["ask", "lost"] | None:
         """Return what to do about the peer, if anything."""
         if now - self._heard_at >= SILENT_AFTER_S:
             return "lost"
         if self._open and now - self._asked_at < ASK_AFTER_S:
             return None
+        if is_amid_frame and now - self._asked_at >= ASK_AFTER_S:
+            return "ask"
         if now - self._heard_at >= ASK_AFTER_S - TICK_S / 2:
             return "ask"
         return "ask" if now - self._asked_at >= MEASURE_EVERY_S else None

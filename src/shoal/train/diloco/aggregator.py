@@ -123,6 +123,13 @@ class Aggregator:
         """Bytes that left a node for this run, by kind, as far as is known."""
         return Counter(self.machine.received) + self._exchange.traffic
 
+    @property
+    def _is_done(self) -> bool:
+        """Whether the weights after the last round are here, whoever knows of it."""
+        settings, state = self._settings, self._state
+        syncs = settings.rounds * settings.fragments
+        return state is not None and state.syncs >= syncs
+
     def run(self) -> None:
         """Aggregate until the last round is closed and every worker knows."""
         listener = threading.Thread(target=self._listen, daemon=True)
@@ -180,6 +187,9 @@ class Aggregator:
             )
         ended = [self._exchange.has_ended(name) for name in self._workers]
         if ended and all(ended):
+            if self._is_done:
+                self._stopping.set()  # Somebody left without a last word.
+                return
             raise ShoalError(
                 "there is nobody to train with",
                 because="all workers have ended",

@@ -38,7 +38,9 @@ EMPTY_S: Final = 15.0
 """With neighbours but no mesh for so long, connections are made anew."""
 
 PROBE_TURNS: Final = 30  # in which every peer is asked once whether it lives
-PROBE_S: Final = 10.0  # Few peers are not asked more often than this.
+PROBE_S: Final = 30.0
+"""Few peers are not asked more often than many: an answer costs about two kilobytes."""
+
 PROBES_PER_TURN_MAX: Final = 8
 DOUBTS_MAX: Final = 2
 REFRESH: Final = Backoff(3.0, 30.0)
@@ -204,9 +206,9 @@ class Mesh:
             self._probed_at, self._unproved = monotonic(), peers
         count = min(PROBES_PER_TURN_MAX, 1 + len(peers) // PROBE_TURNS)
         async with trio.open_nursery() as nursery:
-            for peer in self._unproved[:count]:
+            asked, self._unproved = self._unproved[:count], self._unproved[count:]
+            for peer in asked:
                 start(nursery, self._prove, peer)
-        del self._unproved[:count]
 
     async def _prove(self, peer: NodeId) -> None:
         if await self._host.is_alive(peer):
@@ -215,6 +217,7 @@ class Mesh:
         doubts = 1 + (self._doubts.pop(peer) or 0)
         if doubts < DOUBTS_MAX:
             self._doubts.put(peer, doubts)
+            self._unproved.append(peer)  # It is asked again soon.
             return
         self._shared.counts["peer-silent"] += 1
         await self._host.disconnect(peer)
