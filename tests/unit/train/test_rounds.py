@@ -404,6 +404,37 @@ def test_after_a_failover_nobody_waits_long_for_workers_that_start_anew() -> Non
     assert due <= 10.0 + rounds.REJOIN_S < 10.0 + rules.gather_s
 
 
+def test_at_the_end_nobody_waits_for_a_worker_that_still_loads_weights() -> None:
+    machine = running(("b", "c"), rounds=1)
+    machine.handle(status("a", 1, 0, loaded=False, segment=0), 2.0)
+
+    contribute(machine, 0, 2, 5.0, {"b": 1.0, "c": 1.0})
+    directives = told(machine.handle(events.Averaged(Update(0, "u0", 0)), 5.0))
+    stopped = [
+        of_kind(machine.handle(status(w, 3, 1, leaving=True), 6.0), events.StopTraining)
+        for w in ("b", "c")
+    ]
+
+    assert [w for w, told_it in directives.items() if told_it.validate] == ["b"]
+    assert not stopped[0]
+    assert stopped[1]
+
+
+def test_at_the_end_workers_are_waited_for_if_all_of_them_load_weights() -> None:
+    machine = rounds.Rounds(
+        RoundRules(rounds=1, inner_steps=8, quorum=1, workers=1),
+        epoch=2,
+        left=KeptState(1, "left"),
+    )
+    machine.handle(status("a", 1, 0, loaded=False, segment=0), 0.0)
+
+    effects = machine.handle(events.Loaded(1), 1.0)
+
+    assert machine.phase == "finished"
+    assert not of_kind(effects, events.StopTraining)
+    assert told(effects)["a"].validate
+
+
 def test_a_checkpoint_that_falls_due_while_one_is_written_is_written_next() -> None:
     machine = running(checkpoint_every=2)
     contribute_and_close(machine, 0)

@@ -771,8 +771,10 @@ class Rounds:
             rounds, rest = divmod(self.closed, self.rules.fragments)
             if rest or rounds == 0 or rounds % self.rules.validate_every:
                 return False
-        turn = 0 if self.phase == "finished" else self.closed
-        return self.members[turn % len(self.members)] == worker
+        if self.phase != "finished":
+            return self.members[self.closed % len(self.members)] == worker
+        lacking = self._now_here.lacking
+        return next((n for n in self._names if n not in lacking), worker) == worker
 
     # The end.
 
@@ -786,8 +788,15 @@ class Rounds:
         return [*effects, StopTraining(named)]
 
     def _all_know(self) -> bool:
-        saved = self._is_saved and self._inner.saved != "under way"
-        return saved and all(status.leaving for status in self._said())
+        """Whether all who have the weights leave; who still loads them has no use.
+
+        It hears that this task has ended. If everybody loads them, they are awaited.
+        """
+        if not self._is_saved or self._inner.saved == "under way":
+            return False
+        lacking = self._now_here.lacking
+        awaited = [n for n in self._names if n not in lacking] or self._names
+        return all(self._members[name].status.leaving for name in awaited)
 
     def _may_leave(self, worker: str) -> bool:
         """Whether all is done, and what others need of a worker is here."""
