@@ -372,6 +372,7 @@ def test_a_run_goes_on_from_what_it_left_though_a_late_word_claims_more() -> Non
 
 def test_who_is_behind_a_narrow_link_keeps_no_checkpoint_if_others_can() -> None:
     machine = running(("a", "b", "c"), checkpoint_every=1, quorum=3)
+    effects: list[events.Effect] = []
     for sync in range(2):
         for worker, seconds in (("a", 8.0), ("b", 0.1), ("c", 0.1)):
             said = status(worker, sync + 2, sync, sync, check=max(0, sync - 1))

@@ -7,8 +7,7 @@ if it is signed and the known one is not, or if its epoch or number is later. It
 passed on at most `HOPS_MAX` times, fewer in a small shoal (`SizeEstimated`). Either the
 neighbours are given, such as the edges of a spanning tree (`NeighboursChanged`), and
 each is told once; or `fan_out` of the linked peers are drawn anew for each round, and a
-rumour is told for `repeats` rounds. Where no more than `fan_out` are linked, all are,
-and each is told once, unless it told us.
+rumour is told for `repeats` rounds.
 
 A rumour is a hint: it only suggests which worker to ask. But a rumour that a worker is
 full keeps others from asking it. So each worker signs what it says, and an unsigned
@@ -240,8 +239,8 @@ class LoadGossip:
     def _on_connected(self, peer: NodeId) -> list[Effect]:
         """Send a new or returning neighbour the rumours it may have missed."""
         self._linked[peer] = None
-        told = self._all_told()
-        if told is None or peer not in told:
+        fixed = self._hood.fixed
+        if fixed is None or peer not in fixed:
             return []
         passed = [
             _with_hops(rumour, self._hops_left(rumour))
@@ -255,19 +254,11 @@ class LoadGossip:
         if self._due is None or now < self._due:
             return []
         self._due = None
-        told = self._all_told()
-        effects = self._tell_drawn() if told is None else self._tell_all(told)
+        fixed = self._hood.fixed
+        effects = self._tell_drawn() if fixed is None else self._tell_all(fixed)
         if self._news:
             self._due = now + self._hood.interval_s
         return effects
-
-    def _all_told(self) -> Sequence[NodeId] | None:
-        """Return the neighbours, if all of them are told; None if some are drawn."""
-        hood = self._hood
-        if hood.fixed is not None:
-            return hood.fixed
-        is_few = hood.drawn_from is None and len(self._linked) <= hood.fan_out
-        return tuple(self._linked) if is_few else None
 
     def _tell_all(self, neighbours: Sequence[NodeId]) -> list[Effect]:
         """Send each neighbour every rumour it did not send us."""
