@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -208,3 +209,19 @@ def test_code_outputs_secrets_and_steps_outlive_the_node(
     assert (Path(folder) / "sum").read_text().splitlines() == [*lines, "some words"]
     assert set(work.written("begin").values()) == {1}
     assert work.written("begin").total() == 5
+
+
+def test_a_node_that_is_stopped_hands_its_jobs_over_at_once(shoal: LiveShoal) -> None:
+    work = KeptWork(shoal)
+    work.submit()
+    eventually(lambda: any(k.whole for k in job_at(shoal.boss).keepers), PATIENCE_S)
+
+    shoal.boss.signal(signal.SIGTERM)
+    assert shoal.boss.process is not None
+    shoal.boss.process.wait(PATIENCE_S)
+
+    heirs = [node for node in shoal.workers if job_at(node).id == "j"]
+    assert len(heirs) == 1, "it has the job before the old node is gone"
+    work.let_end()
+    eventually(lambda: is_done(heirs[0]), PATIENCE_S)
+    assert work.written("begin") == Counter({f"j.main.{n}": 1 for n in range(TASKS)})

@@ -6,13 +6,14 @@ from typing import Any, Final
 
 from shoal.core.events import Effect, Send
 from shoal.core.scheduling.notices import Consequence
-from shoal.core.succession.kept_jobs import KeptLog, TermLog
+from shoal.core.succession.kept_jobs import KeptLog
 from shoal.core.succession.succession import ALL, Succession
 from shoal.model.ids import JobId, NodeId
 from shoal.protocol.messages import Assignment
 
 _inside: Any = vars(Succession)
 _stand, _position = _inside["_stand"], _inside["_position"]
+_hand_over = _inside["hand_over"]
 _hold_sway, _holds_word = _inside["_hold_sway"], _inside["_holds_word"]
 
 
@@ -65,12 +66,12 @@ def stood_without_files(self: Any, job: JobId) -> tuple[tuple[NodeId, ...], int,
     return members, log_term, size
 
 
-def new_log_without_files(self: Any) -> None:
-    """Go over to the log of a new term before its files are there."""
-    self.next_log.look(self.held)
-    if self.next_term and len(self.next_log.entries) >= self.next_base:
-        self.term, self.log = self.next_term, self.next_log
-        self.next_term, self.next_log = 0, TermLog()
+def handed_over_and_goes_on(self: Any, now: float) -> list[Consequence]:
+    """Hand jobs over, and go on to start their tasks."""
+    follows: list[Consequence] = _hand_over(self, now)
+    for job in self._led:
+        self._book.suspended.pop(job, None)
+    return follows
 
 
 KEPT_BUGS: Final[tuple[tuple[str, Any, str, Any], ...]] = (
@@ -86,7 +87,7 @@ KEPT_BUGS: Final[tuple[tuple[str, Any, str, Any], ...]] = (
     ),
     ("kept without its files", KeptLog, "lacking", kept_without_files),
     ("stood without its files", Succession, "_position", stood_without_files),
-    ("new log without its files", KeptLog, "_look", new_log_without_files),
+    ("handed over and goes on", Succession, "hand_over", handed_over_and_goes_on),
 )
 """A name, and what of what is replaced by what."""
 

@@ -192,6 +192,10 @@ class DrainRequested(msgspec.Struct, frozen=True):
     lasts: bool = False  # also in later lives of the node, until `DrainEnded`
 
 
+class DepartureNear(msgspec.Struct, frozen=True):
+    """This node ends soon: its kept jobs may go to their keepers at once."""
+
+
 class DrainEnded(msgspec.Struct, frozen=True):
     """Take new work again."""
 
@@ -273,6 +277,7 @@ Event = (
     | LendingEvent
     | DriverOpened
     | DrainRequested
+    | DepartureNear
     | DrainEnded
     | JobSubmitted
     | CancelRequested

@@ -12,7 +12,7 @@ import asyncio
 import time
 import traceback
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
@@ -30,6 +30,7 @@ from shoal.core.durability.journal_repair import active_of, weeded
 from shoal.core.events import (
     AddressesChanged,
     Booted,
+    DepartureNear,
     DrainEnded,
     DrainRequested,
     DriverOpened,
@@ -125,6 +126,11 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     open_lan: bool = False  # whether LAN machines join without asking
     finding: Finding = Finding()  # means of finding members that are on
     owner_input: tuple[str, ...] = ()  # files that tell of the owner; none: terminals
+
+
+HAND_OVER_S: Final = 5.0
+HAND_OVER_LOOK_S: Final = 0.05
+"""How long a node that ends waits until keepers have its jobs; how often it looks."""
 
 
 @final
@@ -353,6 +359,17 @@ class Node:
     def drain(self, grace_s: float | None, *, lasts: bool = False) -> None:
         """Take no new work; let running tasks end within `grace_s`, if it is set."""
         self.feed(DrainRequested(grace_s, lasts))
+
+    async def hand_over(self) -> None:
+        """Let keepers have the jobs of this node, if they can within `HAND_OVER_S`."""
+        if self.scheduler is None:
+            return
+        self.feed(DepartureNear())
+        until = asyncio.get_running_loop().time() + HAND_OVER_S
+        while self.scheduler.succession.may_hand_over:
+            if asyncio.get_running_loop().time() > until:
+                return
+            await asyncio.sleep(HAND_OVER_LOOK_S)
 
     def end_drain(self) -> None:
         """Take new work again."""

@@ -226,6 +226,7 @@ async def _until_end(node: Node, stop: StopRequest, say: Callable[[str], None]) 
     if node.ended.done():
         node.ended.result()  # Raises the node's failure.
         return
+    await node.hand_over()
     node.drain(stop.grace_s)
     if count := len(node.tasks):
         tasks = "1 task ends" if count == 1 else f"{count} tasks end"

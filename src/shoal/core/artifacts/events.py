@@ -195,16 +195,17 @@ BlobEvent = (
     | BlobGivenOut
 )
 
-ArtifactEvent = (
+FetchEvent = (
     OutputsFetched
     | OutputsLost
     | CheckpointKept
     | CheckpointMissed
     | KeptFetched
     | KeptMissed
-    | StagingEnded
-    | BlobEvent
 )
+"""How something ended that a scheduler had fetched."""
+
+ArtifactEvent = FetchEvent | StagingEnded | BlobEvent
 
 # Effects.
 

@@ -349,7 +349,12 @@ class TaskKept(
     moved: str = ""  # why it moved last
 
 
-Entry = (
+KeepingEntry = (
+    Led | Adopted | Ceded | JobKept | Vowed | KeptOver | TreeHad | SecretsSealed | Saved
+)
+"""What is remembered of jobs that several nodes keep."""
+
+BookEntry = (
     Incarnated
     | Submitted
     | Assigned
@@ -370,16 +375,8 @@ Entry = (
     | Answered
     | Judged
     | StandingKept
-    | Led
-    | Adopted
-    | Ceded
-    | JobKept
-    | Vowed
-    | KeptOver
-    | TreeHad
-    | SecretsSealed
-    | Saved
 )
+Entry = BookEntry | KeepingEntry
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Entry]] = msgspec.msgpack.Decoder(Entry)

@@ -32,6 +32,7 @@ from shoal.core.durability.journal import (
     AnswerKept,
     Assigned,
     AttemptPlace,
+    BookEntry,
     Cancelled,
     Ceded,
     DrainSet,
@@ -40,9 +41,8 @@ from shoal.core.durability.journal import (
     Exited,
     Finished,
     Incarnated,
-    JobKept,
     Judged,
-    KeptOver,
+    KeepingEntry,
     Led,
     NeedsKept,
     Parent,
@@ -51,15 +51,12 @@ from shoal.core.durability.journal import (
     Returned,
     Revoked,
     RunKept,
-    Saved,
     ScheduleMoved,
     SecretsSealed,
     StandingKept,
     Submitted,
     TaskKept,
-    TreeHad,
     UsageAdded,
-    Vowed,
     decode,
 )
 from shoal.core.membership.quotas import Quota
@@ -591,7 +588,10 @@ class JobBook:
         self._replayed_s = 0.0
         if isinstance(entry, Assigned | Finished | Cancelled):
             self._replayed_s = entry.wall_s
-        self._replay(entry, now, wall_s)
+        if isinstance(entry, KeepingEntry):
+            self._replay_keeping(entry, now, wall_s)
+        else:
+            self._replay(entry, now, wall_s)
         self._replayed_s = None
 
     def wall_s(self, now: float) -> float:
@@ -600,7 +600,7 @@ class JobBook:
             return self._replayed_s
         return 0.0 if self.wall_at_zero_s is None else self.wall_at_zero_s + now
 
-    def _replay(self, entry: Entry, now: float, wall_s: float) -> None:
+    def _replay(self, entry: BookEntry, now: float, wall_s: float) -> None:
         match entry:
             case Incarnated():
                 self.generation = max(self.generation, entry.generation)
@@ -627,16 +627,7 @@ class JobBook:
                 if entry.job in self.jobs:
                     self.cancel(entry.job, entry.reason, now)
             case (
-                Led()
-                | Adopted()
-                | Ceded()
-                | JobKept()
-                | Vowed()
-                | KeptOver()
-                | TreeHad()
-                | SecretsSealed()
-                | Saved()
-                | Removed()
+                Removed()
                 | EndCalled()
                 | ScheduleMoved()
                 | Revoked()
@@ -644,7 +635,7 @@ class JobBook:
                 | NeedsKept()
                 | DrainSet()
             ):
-                self._replay_upkeep(entry, now, wall_s)
+                self._replay_upkeep(entry)
             case RunKept():
                 self._start(entry.place, entry.gang, now)
             case TaskKept():
@@ -654,22 +645,18 @@ class JobBook:
             case Judged() | StandingKept():
                 self.standings.take(entry)
 
-    def _replay_upkeep(self, entry: Entry, now: float, wall_s: float) -> None:
-        if isinstance(entry, Led | Adopted | Ceded):
-            self._replay_succession(entry, now, wall_s)
-        elif isinstance(entry, SecretsSealed) and entry.job in self.jobs:
-            self.jobs[entry.job].sealed[entry.member] = entry.secrets
-        elif isinstance(entry, Removed):
+    def _replay_upkeep(self, entry: Entry) -> None:
+        if isinstance(entry, Removed):
             self.remove(job for job in entry.jobs if job in self._ended)
         elif isinstance(entry, EndCalled) and entry.job in self.jobs:
             self.jobs[entry.job].called = entry
         elif isinstance(entry, ScheduleMoved) and entry.schedule in self.schedules:
             self._move(entry)
 
-    def _replay_succession(
-        self, entry: Led | Adopted | Ceded, now: float, wall_s: float
-    ) -> None:
-        if isinstance(entry, Adopted):
+    def _replay_keeping(self, entry: KeepingEntry, now: float, wall_s: float) -> None:
+        if isinstance(entry, SecretsSealed) and entry.job in self.jobs:
+            self.jobs[entry.job].sealed[entry.member] = entry.secrets
+        elif isinstance(entry, Adopted):
             self.adopt(entry.job, {w: a for w, a in entry.names if w in self.runs})
         elif isinstance(entry, Ceded) and entry.job in self.jobs:
             self.cede(entry.job)

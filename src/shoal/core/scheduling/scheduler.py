@@ -42,6 +42,7 @@ from shoal.core.artifacts.events import (
     CheckpointKept,
     CheckpointMissed,
     FetchCheckpoint,
+    FetchEvent,
     KeptFetched,
     KeptMissed,
     OutputsFetched,
@@ -62,6 +63,7 @@ from shoal.core.events import (
     Booted,
     CancelRequested,
     DeadlineReached,
+    DepartureNear,
     Effect,
     Event,
     GrantChanged,
@@ -193,12 +195,8 @@ class Scheduler:
             PathMeasured,
             SitesChanged,
             GrantChanged,
-            OutputsFetched,
-            OutputsLost,
-            CheckpointKept,
-            CheckpointMissed,
-            KeptFetched,
-            KeptMissed,
+            DepartureNear,
+            *get_args(FetchEvent),
             RemovalRequested,
             JobMeasured,
             EndCallEnded,
@@ -354,6 +352,8 @@ class Scheduler:
                 return self.results.settle(event, now)
             case CheckpointKept() | CheckpointMissed():
                 return self._on_checkpoint_fetched(event, now)
+            case DepartureNear():
+                return self.succession.hand_over(now)
             case KeptFetched() | KeptMissed():
                 return self.succession.on_fetched(event, now)
             case RemovalRequested() | JobMeasured() | EndCallEnded():
@@ -361,7 +361,8 @@ class Scheduler:
             case Booted():
                 self.children.recover()
                 stood = self.succession.boot(now)
-                return [self._incarnate(), *self._dispatcher.recover(now), *stood]
+                lives = Record(Incarnated(self.book.generation))
+                return [lives, *self._dispatcher.recover(now), *stood]
             case _:
                 self._note(event, now)
         return []
@@ -452,9 +453,6 @@ class Scheduler:
 
     # Life.
 
-    def _incarnate(self) -> Effect:
-        return Record(Incarnated(self.book.generation))
-
     def _on_peer_connected(self, peer: NodeId, now: float) -> list[Consequence]:
         self.succession.on_linked(peer, now)
         self.holdings.renew_soon(peer, now)
@@ -480,8 +478,7 @@ class Scheduler:
     def _takers(self) -> dict[type, _Taker]:
         """Return who takes which message: a table, as there are many a second."""
         return {
-            InventoryChanged: self._on_load,
-            LoadDigest: self._on_load,
+            **dict.fromkeys((InventoryChanged, LoadDigest), self._on_load),
             LoadDigests: self._on_rumours,
             Inventory: self._on_inventory,
             Offer: self._negotiator.on_offer,
@@ -569,9 +566,7 @@ class Scheduler:
         part = self._negotiator if refusal.attempt is None else self._dispatcher
         return part.on_refusal(peer, refusal, now)
 
-    def _on_goodbye(
-        self, peer: NodeId, _goodbye: Goodbye, now: float
-    ) -> list[Consequence]:
+    def _on_goodbye(self, peer: NodeId, _: Goodbye, now: float) -> list[Consequence]:
         return self._on_worker_lost(peer, "the worker left", now)
 
     def _on_inventory(

@@ -9,6 +9,7 @@ members have is *safe*: it outlives any minority.
 
     leader -- Keep(entries) --> keeper        keeper -- Kept(have) --> leader
     candidate -- Candidacy(term) --> member   member -- Ballot(granted) --> candidate
+    leader -- Handover(to) --> members
 
 - **Nothing acknowledged is lost.** The acknowledgement of a report, and the answer to a
   client, wait until the entries before them are safe. A client waits `KEPT_ANSWER_S` at
@@ -31,6 +32,10 @@ members have is *safe*: it outlives any minority.
   own keepers let it, though they heard it a moment ago. Its log is what its book says.
 - **Stepping down.** A leader that hears of a higher term lets the job go (`Ceded`), and
   keeps it for the new leader like any other member.
+- **Handing over.** A leader that is about to leave starts nothing more, waits until a
+  keeper has all of its log, and tells all members that this one may have the job. It
+  stands at once, and nobody holds against it that the old leader was heard a moment
+  ago. If it does not take the job, the old leader stands itself after `GONE_S`.
 - **End.** When the end of a job is safe, the leader says so a few times, and all forget
   its log. Who missed that stands some time later, and is told then.
 
@@ -42,7 +47,7 @@ and entries of one turn go together. Logs of others are bounded by `JOBS_MAX` an
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
@@ -73,6 +78,15 @@ from shoal.core.scheduling.notices import (
 )
 from shoal.core.succession.belongings import Belongings
 from shoal.core.succession.kept_jobs import KeptJobs, KeptLog
+from shoal.core.succession.leads import (
+    BEATS_MAX,
+    Held,
+    Keeper,
+    Lead,
+    Parting,
+    Stand,
+    batch_of,
+)
 from shoal.core.timing import (
     BEAT_S,
     GONE_S,
@@ -84,12 +98,13 @@ from shoal.core.timing import (
 from shoal.errors import StoreError
 from shoal.model.ids import JobId, NodeId
 from shoal.model.text.bounds import AMOUNT_MAX
-from shoal.protocol.limits import BATCH_BYTES_MAX, KEPT_BYTES_MAX, KEPT_ENTRIES_MAX
+from shoal.protocol.limits import KEPT_BYTES_MAX
 from shoal.protocol.messages import Acknowledgement, Assignment
 from shoal.protocol.succession.messages import (
     MEMBERS_MAX,
     Ballot,
     Candidacy,
+    Handover,
     Keep,
     Kept,
     ToKeeper,
@@ -105,69 +120,10 @@ if TYPE_CHECKING:
 
 JOBS_MAX: Final = 256
 LOG_BYTES_MAX: Final = 16 << 20
-BEATS_MAX: Final = 16
 PARTINGS_MAX: Final = 5  # so often it is said that a job is over, within `GONE_S`
 NOBODY: Final = NodeId("")
 ALL: Final = AMOUNT_MAX
 """The size of a leader's own log, for ballots: nobody has more of its term."""
-
-
-class _Held(msgspec.Struct, frozen=True):
-    """An effect that waits until so many entries are safe."""
-
-    size: int
-    effect: Effect
-
-
-class _Lead(msgspec.Struct, kw_only=True):
-    """A job that this node schedules; before it is `elected`, one that it wants to."""
-
-    job: JobId
-    term: int
-    members: tuple[NodeId, ...]
-    entries: list[bytes] = []
-    base: int = 0
-    elected: bool = True
-    have: dict[NodeId, int] = {}  # how many entries
-    whole: dict[NodeId, int] = {}  # and how many with all their files
-    sent: dict[NodeId, tuple[int, float]] = {}  # up to which entry, and when
-    swayed: dict[NodeId, float] = {}  # when the latest beat that each answered was sent
-    beat: int = 0
-    beats: dict[int, float] = {}  # when the latest were sent; at most BEATS_MAX
-    held: list[_Held] = []
-
-    @property
-    def needed(self) -> int:
-        """How many members beside this one are most of them together with it."""
-        return len(self.members) // 2
-
-    def most(self, values: Iterable[float]) -> float:
-        """Return what most members have at least, of what the others have."""
-        ranked = sorted(values, reverse=True)
-        return ranked[self.needed - 1] if len(ranked) >= self.needed else float("-inf")
-
-
-class Keeper(NamedTuple):
-    """A node that keeps a job; `whole`: it has all of it, with all files."""
-
-    node: NodeId
-    whole: bool
-    away: bool
-
-
-class _Stand(msgspec.Struct):
-    """A candidacy, and who has granted it."""
-
-    term: int
-    granted: dict[NodeId, None] = {}
-
-
-class _Parting(msgspec.Struct):
-    """A job that is over, and who has not heard of it yet."""
-
-    keep: Keep
-    unheard: dict[NodeId, None]
-    tries: int = 0
 
 
 @final
@@ -187,18 +143,18 @@ class Succession:
         self.counts: Counter[str] = Counter()
         self._node, self._roster, self._book = node, roster, book
         self._linked: dict[NodeId, None] = {}  # in the order in which they came
-        self._led: dict[JobId, _Lead] = {}
+        self._led: dict[JobId, Lead] = {}
         self.others = KeptJobs(journal)
         self._logs, self._vows = self.others.logs, self.others.vows
         self._belongings = Belongings(node, heap)
-        self._stands: dict[JobId, _Stand] = {}
+        self._stands: dict[JobId, Stand] = {}
         self._free: list[Effect] = []  # that were held, and leave with this turn
         self._flushes: Deadlines[JobId] = Deadlines(heap)
         self._beats: Deadlines[JobId] = Deadlines(heap)
         self._lapses: Deadlines[JobId] = Deadlines(heap)
         self._watches: Deadlines[JobId] = Deadlines(heap)
         self._answers: Deadlines[JobId] = Deadlines(heap)
-        self._partings: dict[JobId, _Parting] = {}
+        self._partings: dict[JobId, Parting] = {}
         self._partings_due: Deadlines[JobId] = Deadlines(heap)
         for job, log in self._logs.items():
             self._watch(job, log, now)
@@ -297,12 +253,63 @@ class Succession:
         for record in self._book.jobs.values():
             job = record.job.id
             if record.members and job not in self.others.over:
-                lead = _Lead(
+                lead = Lead(
                     job=job, term=record.term, members=record.members, elected=False
                 )
                 self._led[job] = lead
                 follows += self._stand(job, now)
         return follows
+
+    # Leaving.
+
+    def hand_over(self, now: float) -> list[Consequence]:
+        """Let other members have the jobs that this node leads; start nothing more."""
+        follows: list[Consequence] = []
+        for lead in self._led.values():
+            record = self._book.jobs.get(lead.job)
+            if not lead.elected or record is None or record.state != "active":
+                continue
+            lead.leaving = True
+            self._lapses.drop(lead.job)
+            self._book.suspended[lead.job] = None
+            follows += [*self._needs(lead.job), *self._yield(lead, now)]
+        return follows
+
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether a job of ours has a keeper that could have it."""
+        return any(
+            any(member in self._linked for member in lead.members)
+            for lead in self._led.values()
+            if lead.job in self._book.jobs
+            and self._book.jobs[lead.job].state == "active"
+        )
+
+    def _yield(self, lead: Lead, now: float) -> list[Consequence]:
+        """Say who may have a job, if there is a member that has all of it."""
+        whole = [
+            member
+            for member in lead.members
+            if member in self._linked and lead.whole.get(member, 0) == len(lead.entries)
+        ]
+        if not whole:
+            return []
+        lead.elected, lead.yielded = False, True
+        for deadlines in (self._flushes, self._beats, self._answers):
+            deadlines.drop(lead.job)
+        self._watches.set(lead.job, now + GONE_S)
+        told = Handover(job=lead.job, term=lead.term, to=whole[0])
+        return [Send(m, told) for m in lead.members if m != self._node]
+
+    def _on_handover(
+        self, peer: NodeId, told: Handover, now: float
+    ) -> list[Consequence]:
+        log = self._logs.get(told.job)
+        if log is None or (log.leader, log.latest) != (peer, told.term):
+            self.counts["handed over by no leader"] += 1
+            return []
+        log.leader = told.to
+        return self._stand(told.job, now) if told.to == self._node else []
 
     # The leader's own entries.
 
@@ -326,7 +333,7 @@ class Succession:
         if job is None or isinstance(entry, Led | Ceded):
             return  # It is not about what became of a job, or of no kept one.
         if isinstance(entry, Submitted) and entry.members:
-            self._led[job] = _Lead(job=job, term=1, members=entry.members)
+            self._led[job] = Lead(job=job, term=1, members=entry.members)
             self._beats.set(job, now + BEAT_S)
         lead = self._led.get(job)
         if lead is None or not lead.elected:
@@ -340,7 +347,7 @@ class Succession:
             lead = self._led.get(effect.job)
             if lead is None or effect.refused or not lead.elected:
                 return False
-            lead.held.append(_Held(len(lead.entries), effect))
+            lead.held.append(Held(len(lead.entries), effect))
             self._answers.set(effect.job, now + KEPT_ANSWER_S)
             return True
         if type(effect) is not Send:
@@ -364,20 +371,20 @@ class Succession:
         if self._safe(lead) >= len(lead.entries):
             return False
         if all(held.effect != effect for held in lead.held):
-            lead.held.append(_Held(len(lead.entries), effect))
+            lead.held.append(Held(len(lead.entries), effect))
         return True
 
-    def _safe(self, lead: _Lead) -> int:
+    def _safe(self, lead: Lead) -> int:
         others = (lead.whole.get(m, 0) for m in lead.members if m != self._node)
         return int(max(0, lead.most(others)))
 
-    def _release(self, lead: _Lead) -> None:
+    def _release(self, lead: Lead) -> None:
         """Let go what waited for entries that are safe now."""
         safe = self._safe(lead)
         self._free += [held.effect for held in lead.held if held.size <= safe]
         lead.held = [held for held in lead.held if held.size > safe]
 
-    def _flush(self, lead: _Lead, now: float, *, beat: bool = False) -> list[Effect]:
+    def _flush(self, lead: Lead, now: float, *, beat: bool = False) -> list[Effect]:
         """Send each member what it lacks, and that this node lives."""
         lead.beat += 1
         lead.beats[lead.beat] = now
@@ -390,12 +397,12 @@ class Succession:
         return effects
 
     def _send_log(
-        self, lead: _Lead, member: NodeId, now: float, *, beat: bool
+        self, lead: Lead, member: NodeId, now: float, *, beat: bool
     ) -> list[Effect]:
         have = lead.have.get(member, 0)
         sent, at = lead.sent.get(member, (have, now))
         start = have if now - at >= RESEND_S else max(have, sent)
-        entries = _batch(lead.entries, start)
+        entries = batch_of(lead.entries, start)
         if not entries and not beat:
             return []
         end = start + len(entries)
@@ -429,6 +436,8 @@ class Succession:
                 return self._on_candidacy(peer, message, now)
             case Ballot():
                 return self._on_ballot(peer, message, now)
+            case Handover():
+                return self._on_handover(peer, message, now)
 
     def _on_keep(self, peer: NodeId, keep: Keep, now: float) -> list[Consequence]:
         job, log = keep.job, self._logs.get(keep.job)
@@ -529,15 +538,17 @@ class Succession:
         if (sent_at := lead.beats.get(kept.beat)) is not None:
             lead.swayed[peer] = max(lead.swayed.get(peer, sent_at), sent_at)
         self._release(lead)
+        if lead.leaving and (yielded := self._yield(lead, now)):
+            return yielded
         follows = self._hold_sway(lead, now)
         if lead.have[peer] < len(lead.entries):
             follows += self._send_log(lead, peer, now, beat=False)
         return follows + self._end_if_over(lead, now)
 
-    def _hold_sway(self, lead: _Lead, now: float) -> list[Consequence]:
+    def _hold_sway(self, lead: Lead, now: float) -> list[Consequence]:
         """Let a job start tasks while most members have heard of us lately."""
         lapses = lead.most(lead.swayed.values()) + SWAY_S
-        if lapses <= now:
+        if lapses <= now or lead.leaving:
             return []
         self._lapses.set(lead.job, lapses)
         if lead.job not in self._book.suspended:
@@ -550,7 +561,7 @@ class Succession:
         groups = () if record is None else record.job.groups
         return [NeedChanged(group.id) for group in groups]
 
-    def _end_if_over(self, lead: _Lead, now: float) -> list[Consequence]:
+    def _end_if_over(self, lead: Lead, now: float) -> list[Consequence]:
         """Tell the others that a job is over, once its end is safe."""
         record = self._book.jobs.get(lead.job)
         if record is not None and record.state == "active":
@@ -568,7 +579,7 @@ class Succession:
             over=True,
         )
         unheard = dict.fromkeys(m for m in lead.members if m != self._node)
-        self._partings[lead.job] = _Parting(keep, unheard)
+        self._partings[lead.job] = Parting(keep, unheard)
         return [Record(self._forget(lead.job)), *self._part(lead.job, now)]
 
     def _part(self, job: JobId, now: float) -> list[Send]:
@@ -607,7 +618,7 @@ class Succession:
         if (stand := self._stands.get(job)) is not None:
             term = max(term, stand.term)
         if stand is None or stand.term != term:
-            self._stands[job] = _Stand(term)
+            self._stands[job] = Stand(term)
         # The first of the members comes first, so that two seldom stand at one time.
         pause_s = BEAT_S + STAGGER_S * members.index(self._node)
         self._watches.set(job, now + pause_s)
@@ -617,7 +628,8 @@ class Succession:
     def _position(self, job: JobId) -> tuple[tuple[NodeId, ...], int, int]:
         """Return the members of a job, and where the log here ends."""
         if (lead := self._led.get(job)) is not None:
-            return lead.members, lead.term, ALL
+            size = len(lead.entries) if lead.yielded else ALL
+            return lead.members, lead.term, size
         log = self._logs[job]
         return log.members, log.term, log.log.whole
 
@@ -693,11 +705,12 @@ class Succession:
                 entries = [encode(e)[1] for e in job_entries(self._book, record)]
             led = Led(job, term)
             lead = msgspec.structs.replace(before, term=term, elected=True)
+            lead.leaving = lead.yielded = False
         else:
             assert log is not None, "who stands leads a job or keeps it"
             entries, members = log.log.entries[: log.log.whole], log.members
             led = Led(job, term, tuple(entries))
-            lead = _Lead(job=job, term=term, members=members)
+            lead = Lead(job=job, term=term, members=members)
         lead.entries, lead.base = [*entries], len(entries)
         lead.have, lead.whole, lead.sent = {}, {}, {}
         self._belongings.forget(job)
@@ -742,18 +755,6 @@ class Succession:
         place = log.members.index(self._node) if self._node in log.members else 0
         log.heard_at = max(log.heard_at, now)
         self._watches.set(job, now + GONE_S + STAGGER_S * place)
-
-
-def _batch(entries: list[bytes], start: int) -> tuple[bytes, ...]:
-    """Return the next entries that go in one message: at least one, if there is one."""
-    taken: list[bytes] = []
-    size = 0
-    for entry in entries[start : start + KEPT_ENTRIES_MAX]:
-        if taken and size + len(entry) > BATCH_BYTES_MAX:
-            break
-        taken.append(entry)
-        size += len(entry)
-    return tuple(taken)
 
 
 def _are_of(job: JobId, entries: Iterable[bytes]) -> bool:

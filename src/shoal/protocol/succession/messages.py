@@ -82,6 +82,14 @@ class Ballot(Message, frozen=True, tag="ballot"):
     over: bool = False
 
 
+class Handover(Message, frozen=True, tag="handover"):
+    """The sender schedules this job no longer; `to` may have it in a later term."""
+
+    job: JobId
+    term: Count
+    to: NodeId
+
+
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An attempt of an earlier scheduler, its lease, and its name from now on."""
 
@@ -102,4 +110,4 @@ class Adoption(Message, frozen=True, tag="adoption"):
     claims: Annotated[tuple[Claim, ...], Meta(max_length=LEASES_MAX)]
 
 
-ToKeeper = Keep | Kept | Candidacy | Ballot
+ToKeeper = Keep | Kept | Candidacy | Ballot | Handover

@@ -296,9 +296,9 @@ class Artifacts:
         machine = self._scheduler()
         if machine is None:
             return
-        for record in machine.book.jobs.values():
-            if record.members and record.state == "active":
-                self._held.setdefault(record.job.id, None)  # It may have been taken up.
+        for each in machine.book.jobs.values():
+            if each.members and each.state == "active":
+                self._held.setdefault(each.job.id, None)  # It may have been taken up.
         for job, ended_at in list(self._held.items()):
             record = machine.book.jobs.get(job)
             is_kept = job in machine.succession.others.logs

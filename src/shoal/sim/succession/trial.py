@@ -16,7 +16,7 @@ from typing import Final, final
 
 import msgspec
 
-from shoal.core.events import JobSubmitted
+from shoal.core.events import DepartureNear, JobSubmitted
 from shoal.model.caches import TREE
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Retry, Task, Work
@@ -44,6 +44,7 @@ FAULT_S: Final = (0.5, 60.0)
 HEAL_S: Final = 130.0
 END_S: Final = 1_200.0
 DRIFT: Final = 0.004
+DEPARTURE_SHARE: Final = 0.4  # of worlds whose first scheduler dies, and knows it
 FILES_SHARE: Final = 0.6  # of worlds whose jobs have files
 STEPS_SHARE: Final = 0.4  # of their jobs that have a second step
 SAVING_SHARE: Final = 0.3  # of their tasks that save checkpoints
@@ -70,6 +71,19 @@ class PairCut(msgspec.Struct, frozen=True):
         world.network.mend(other, one)
 
 
+class Departure(msgspec.Struct, frozen=True):
+    """A node is told that it ends soon."""
+
+    node: NodeId
+
+    def begin(self, world: World) -> None:
+        """Tell it, if it is up."""
+        world.hosts[self.node].feed(DepartureNear())
+
+    def end(self, world: World) -> None:
+        """Let it go on."""
+
+
 class KeptScript(msgspec.Struct, frozen=True):
     """Everything that the seed decides before the world begins."""
 
@@ -90,7 +104,19 @@ def draw_script(seed: int) -> KeptScript:
     jobs, behaviours = _jobs(rng, 4 if len(schedulers) > 4 else 2)
     faults = _faults(rng, schedulers, workers)
     script = KeptScript(tuple(nodes), tuple(jobs), behaviours, tuple(faults))
+    script = _with_departure(Random(f"{seed}/departure"), script)
     return _with_files(Random(f"{seed}/files"), script)
+
+
+def _with_departure(rng: Random, script: KeptScript) -> KeptScript:
+    """Let the first scheduler know that it will die, in some worlds."""
+    if rng.random() >= DEPARTURE_SHARE or not script.faults:
+        return script
+    at, end, fault = script.faults[0]
+    if end is not None or fault != Crash((FIRST,)):
+        return script
+    told = (max(at - rng.uniform(0.0, 8.0), 3.0), None, Departure(FIRST))
+    return msgspec.structs.replace(script, faults=(told, *script.faults))
 
 
 def _with_files(rng: Random, script: KeptScript) -> KeptScript:
