@@ -57,7 +57,7 @@ FOUND_BY = {
     "letters under way unbounded": 57,
     "welcomed before it is on disk": 25,
     "invitation taken back at once": 152,
-    "introduced are not sent on": 2755,
+    "introduced are not sent on": 125,
     "forgotten stranger goes on": 283,
     "joined do not go along": 753,
     "any secret opens": 4,

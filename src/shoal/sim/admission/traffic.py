@@ -3,8 +3,10 @@
 Some worlds have a few admins and a gate besides schedulers and workers. Users invite.
 More newcomers than an invitation allows ask with it, at any of these nodes; others
 guess, or ask without an invitation until a person decides. Admins crash, or leave in
-good order and hand over to others. Newcomers are revoked and ask again with their old
-invitation. After the last fault all that may join get time to. The promises are in
+good order and hand over to others. In some worlds they are restarted in turn, each
+before the one before it is back: then an invitation goes from admin to admin, and
+newcomers ask the one that gave it out. Newcomers are revoked and ask again with their
+old invitation. After the last fault all that may join get time to. The promises are in
 `promises`.
 
 A newcomer has its own connection to the node that it asks. Messages on it may get
@@ -63,6 +65,8 @@ if TYPE_CHECKING:
     from shoal.sim.world import World
 
 WORLDS_SHARE: Final = 0.15  # share of worlds with newcomers
+ROLLING_SHARE: Final = 0.25  # share of those whose admins are restarted in turn
+NEXT_LEAVES_S: Final = (1.5, 4.0)
 WRITE_S: Final = (0.001, 0.05)
 SLOW_WRITE_S: Final = 1.0
 LATENCY_S: Final = (0.001, 0.3)
@@ -141,12 +145,50 @@ def draw_join_script(rng: Random, span_s: float) -> JoinScript | None:
             _newcomer(rng, f"{name}{n}", kind, 0, doors, span_s)
             for n in range(rng.randint(0, 2))
         ]
-    return JoinScript(
+    script = JoinScript(
         nodes=nodes,
         invitations=invitations,
         newcomers=tuple(newcomers),
         crashes=_interruptions(rng, doors, span_s),
         leavings=_interruptions(rng, admins, span_s),
+    )
+    order = rng.sample(admins, len(admins))
+    if rng.random() < ROLLING_SHARE:
+        return _restarted_in_turn(rng, script, order, span_s)
+    return script
+
+
+def _restarted_in_turn(
+    rng: Random, script: JoinScript, order: list[NodeId], span_s: float
+) -> JoinScript:
+    """Let all admins but the last leave in this order, the inviter first.
+
+    Each leaves while those before it are away, so that nothing is given back. Those who
+    were invited come later, and know only the inviter.
+    """
+    begin_s = rng.uniform(0.2, 0.4) * span_s
+    leavings: list[tuple[float, NodeId, float]] = []
+    leaves_s = begin_s
+    for admin in order[:-1]:
+        leavings.append((leaves_s, admin, rng.uniform(8.0, 15.0)))
+        leaves_s += rng.uniform(*NEXT_LEAVES_S)
+    return msgspec.structs.replace(
+        script,
+        invitations=tuple(
+            msgspec.structs.replace(
+                one, by=order[0], at_s=rng.uniform(0.5, begin_s - 1.0), ttl_s=1e4
+            )
+            for one in script.invitations
+        ),
+        newcomers=tuple(
+            msgspec.structs.replace(
+                one, at_s=rng.uniform(begin_s, span_s), doors=(order[0],)
+            )
+            if one.kind == "invited"
+            else one
+            for one in script.newcomers
+        ),
+        leavings=tuple(leavings),
     )
 
 
