@@ -82,6 +82,7 @@ async def round_trips(ann: Node, bob: Node, until_s: float) -> list[float]:
     return taken
 
 
+@pytest.mark.soak  # `test_hostile_node` asks it of a whole node.
 def test_two_hundred_attackers_leave_memory_bounded_and_members_served() -> None:
     async def main() -> None:
         clock = asyncio.get_running_loop().time

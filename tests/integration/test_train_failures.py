@@ -47,9 +47,9 @@ params: {program: %s, rounds: 3, inner_steps: 5, gather: 60, bad: %d}
 resources: {cpu: 0.3, ram: 700MB}
 %s
 """
-TOLD_S = 9.0
-"""Three seconds on a machine with nothing else to do; three jobs at once on a busy one
-take longer, but never what a wait that is wrong adds to that."""
+TOLD_S = 45.0
+"""Less than `gather`, which a wait that is wrong would take. The three seconds that are
+promised are measured on tasks that do nothing else."""
 
 SAID = re.compile(r"exit code 1: ValueError: bad at ([0-9.]+)$")
 HEAVY = ("torch", "functorch", "safetensors", "sklearn", "scikit")
@@ -140,21 +140,23 @@ def test_a_fixed_gang_tells_the_error_of_a_task_within_three_seconds(
     assert min(told_s) < 3, told_s
 
 
-def test_gangs_that_train_name_the_first_task_that_failed_and_do_not_try_again(
-    shoal: TrainShoal,
+@pytest.mark.parametrize(
+    "recipe", ["diloco", pytest.param("ddp", marks=pytest.mark.soak)]
+)
+def test_a_gang_that_trains_names_the_first_task_that_failed_and_is_not_tried_again(
+    shoal: TrainShoal, recipe: str
 ) -> None:
-    jobs = [submit(shoal, recipe, 99, "nodes: 2") for recipe in ("diloco", "ddp")]
+    job = submit(shoal, recipe, 99, "nodes: 2")
 
-    for job in jobs:
-        assert shoal.wait(job) == 1
-        ended = shoal.job(job)
-        raised = SAID.search(ended.reason)
-        assert raised, ended.reason
-        assert ".aggregate." not in ended.reason
-        attempts = {task.attempts for task in ended.tasks}
-        assert attempts == {1}, "what raises would raise again"
-        told_s = ended.ended_s - float(raised[1])
-        assert told_s < TOLD_S, ended.tasks
+    assert shoal.wait(job) == 1
+    ended = shoal.job(job)
+    raised = SAID.search(ended.reason)
+    assert raised, ended.reason
+    assert ".aggregate." not in ended.reason
+    attempts = {task.attempts for task in ended.tasks}
+    assert attempts == {1}, "what raises would raise again"
+    told_s = ended.ended_s - float(raised[1])
+    assert told_s < TOLD_S, ended.tasks
 
 
 def test_what_no_node_can_ever_run_is_said_when_it_is_submitted(

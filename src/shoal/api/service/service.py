@@ -87,6 +87,9 @@ GROUPS_EXPLAINED_MAX: Final = 20
 WATCH_PAUSE_S: Final = 0.05
 """Minimum time between two updates of a watched job."""
 
+START_LOOK_S: Final = 0.25
+"""How often a watch looks whether a task that was sent to its worker has begun."""
+
 WATCH_SHARE: Final = 0.02
 """Share of time that a node may spend on one watch of a job."""
 
@@ -289,10 +292,19 @@ class Service(ArtifactCalls):
                 return
             if self._node.state_of(record.job.id) != "active":
                 continue
-            await self._node.news.wait()
+            # What changes a job is journalled and so is news, but for starts of tasks.
+            look_s = START_LOOK_S if self._awaits_start(record) else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(look_s):
+                    await self._node.news.wait()
             with contextlib.suppress(TimeoutError):  # Do not delay the end.
                 async with asyncio.timeout(max(WATCH_PAUSE_S, pause_s)):
                     await self._node.end_of(record.job.id)
+
+    def _awaits_start(self, record: JobRecord) -> bool:
+        groups = (self._book.groups[group.id] for group in record.job.groups)
+        live = (run for group in groups for run in self._book.live_in(group))
+        return any(not run.has_begun for run in live)
 
     async def on_logs(self, request: pb.LogsRequest) -> AsyncIterator[pb.LogPiece]:
         """Yield the output of tasks; with `follow`, until the job ends."""
