@@ -251,7 +251,8 @@ def test_several_first_commands_at_once_share_one_node(make: Make) -> None:
     running = [shoal.start("run", "--", "echo", f"hi {n}") for n in range(3)]
     done = [each.communicate(timeout=120) for each in running]
 
-    assert [out for out, _ in done] == [f"hi {n}\n" for n in range(3)], done
+    said = "\n".join(err for _, err in done)
+    assert [out for out, _ in done] == [f"hi {n}\n" for n in range(3)], said
     assert len(shoal.json("ps")["jobs"]) == 3
 
 

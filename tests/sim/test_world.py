@@ -60,7 +60,9 @@ def test_a_seed_that_was_mended_stays_so(seed: int) -> None:
     assert run_seed(seed).violations == ()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [3, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2))]
+)
 def test_the_same_seed_gives_the_same_history(seed: int) -> None:
     first, second = run_seed(seed), run_seed(seed)
 

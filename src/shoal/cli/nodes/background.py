@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 UP: Final = (sys.executable, "-m", "shoal.cli", "up")
 READY_BYTES_MAX: Final = 1 << 20
-ANOTHER_READY_S: Final = 15.0
+ANOTHER_READY_S: Final = 60.0
+"""For a node that another command starts: a busy machine may take long for that."""
+
 LOOK_S: Final = 0.05
 
 
