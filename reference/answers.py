@@ -178,6 +178,11 @@ OBJECTS: Final[dict[str, Shape]] = {
         "away_cpu_s": ("float", "of this, at other nodes"),
         "away_gpu_s": ("float", "of this, at other nodes"),
     },
+    "keeper": {
+        "node": ("name", "a node that goes on with the job if its own is gone"),
+        "whole": ("bool", "whether it has all of the job, with all files"),
+        "away": ("bool", "whether it cannot be reached now"),
+    },
     "job": {
         "id": ("text", "unique in the shoal"),
         "number": ("int", "number of the job on this node, from 1; 0 if none"),
@@ -194,6 +199,7 @@ OBJECTS: Final[dict[str, Shape]] = {
         "ended_s": ("float or null", "when its last task ended"),
         "tasks": ("map of int", "how many tasks are in each state"),
         "nodes": ("list of name", "where it runs; if it has ended, where it ran"),
+        "keepers": ("list of keeper", "other nodes that keep it; may be empty"),
         "exit_code": ("int or null", "of the first task that failed, or 0"),
         "fraction": ("float or null", "progress from 0 to 1"),
         "at?": ("name", "the node that has it, with --everywhere"),

@@ -6,6 +6,7 @@ itself. Every bug must be found within SEEDS_MAX seeds that are clean without it
 Run: python tests/sim/planted.py
 """
 
+import math
 import multiprocessing
 import sys
 import time
@@ -69,9 +70,9 @@ from shoal.core.mail.mailbox import Mailbox
 from shoal.core.mail.task_mail import TaskMail
 from shoal.core.membership.members import Admission, Members
 from shoal.core.negotiation.negotiator import GangRound, Negotiator
+from shoal.core.scheduling import scheduler
 from shoal.core.scheduling.job_book import JobBook, TaskRecord
 from shoal.core.scheduling.notices import Consequence
-from shoal.core.scheduling.scheduler import Scheduler
 from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, TaskId
 from shoal.model.job import Input, Job, Task
 from shoal.model.resources import Allocation, Profile
@@ -193,9 +194,9 @@ def acknowledged_before_fsync(self: Disk, effects: list[Effect]) -> None:
             self._perform(effect)
 
 
-def generation_not_persisted(self: Scheduler) -> Effect:
+def generation_not_persisted(generation: int) -> Incarnated:
     """Write down a generation that is not the one in use."""
-    return Record(Incarnated(self.book.generation - 1))
+    return Incarnated(generation - 1)
 
 
 def gang_committed_in_part(self: Negotiator, round_: GangRound) -> bool:
@@ -365,7 +366,7 @@ def letter_not_sent_again(
 
 def letter_delivered_again(self: Mailbox, mail: Mail) -> str:
     """Forget which letters were taken before."""
-    self._taken.pop(mail.attempt, None)
+    self._taken.pop((mail.sender, mail.origin or mail.attempt), None)
     return _receive(self, mail)
 
 
@@ -454,9 +455,9 @@ def wrong_piece_believed(
     return _on_stored(self, event, now)
 
 
-def fetch_never_given_up(self: PieceFetch, fetch: object, now: float) -> bool:
+def fetch_never_given_up(self: PieceFetch, fetch: object) -> float:
     """Ask silent peers for ever."""
-    return False
+    return math.inf
 
 
 def second_caller_forgotten(
@@ -466,11 +467,13 @@ def second_caller_forgotten(
     sources: Iterable[NodeId],
     under: BlobId,
     now: float,
+    *,
+    lost_s: float = math.inf,
 ) -> list[Step]:
     """Answer only the first who wants a blob."""
-    return (
-        [] if blob in self._fetches else _want(self, token, blob, sources, under, now)
-    )
+    if blob in self._fetches:
+        return []
+    return _want(self, token, blob, sources, under, now, lost_s=lost_s)
 
 
 def file_for_anybody(self: PieceServing, wanted: PieceWanted) -> bool:
@@ -540,7 +543,7 @@ BUGS: Final = (
         device_freed_before_the_kill,
     ),
     Bug("acknowledged before fsync", Disk, "submit", acknowledged_before_fsync),
-    Bug("generation not persisted", Scheduler, "_incarnate", generation_not_persisted),
+    Bug("generation not persisted", scheduler, "Incarnated", generation_not_persisted),
     Bug(
         "gang committed in part",
         Negotiator,
@@ -688,7 +691,7 @@ BUGS: Final = (
         admission_bugs.stranger_let_in_unasked,
     ),
     Bug("wrong piece believed", PieceFetch, "on_stored", wrong_piece_believed),
-    Bug("fetch never given up", PieceFetch, "_is_stalled", fetch_never_given_up),
+    Bug("fetch never given up", PieceFetch, "_gives_up_at", fetch_never_given_up),
     Bug("second caller forgotten", PieceFetch, "want", second_caller_forgotten),
     Bug("file for anybody", PieceServing, "_may_have", file_for_anybody),
     Bug("tree without its files", TreeFetch, "on_read", tree_without_its_files),

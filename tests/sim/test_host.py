@@ -23,6 +23,11 @@ ATTEMPT = Attempt(NodeId("s"), 1, 1)
 ALLOCATION = Allocation(cpu_milli=500)
 
 
+def exited(code: int) -> Outcome:
+    """How a process ends that booked a quarter of a GiB, all of which it took."""
+    return Outcome("exited", exit_code=code, memory_bytes=1 << 28)
+
+
 def run_and_stop(event: Event) -> list[Effect]:
     """Start at the loss of one peer, stop at the loss of another."""
     match event:
@@ -101,7 +106,7 @@ def test_a_process_holds_its_devices_until_it_is_reaped() -> None:
     stage.world.run(9.0)
 
     assert len(driver.processes) == 0
-    assert ends(stage.now("a")) == [Outcome("exited", exit_code=7)]
+    assert ends(stage.now("a")) == [exited(7)]
 
 
 def test_a_willing_process_obeys_the_notice_to_stop() -> None:
@@ -110,7 +115,7 @@ def test_a_willing_process_obeys_the_notice_to_stop() -> None:
     stage.world.feed(A, PeerLost(NodeId("stop")))
     stage.world.run(4.5)
 
-    assert ends(stage.now("a")) == [Outcome("exited", exit_code=143)]
+    assert ends(stage.now("a")) == [exited(143)]
 
 
 def test_a_deaf_process_is_killed_after_the_grace() -> None:
@@ -121,7 +126,7 @@ def test_a_deaf_process_is_killed_after_the_grace() -> None:
     assert ends(stage.now("a")) == []
     stage.world.run(9.0)
 
-    assert ends(stage.now("a")) == [Outcome("exited", exit_code=137)]
+    assert ends(stage.now("a")) == [exited(137)]
 
 
 def test_a_start_that_fails_leaves_no_process() -> None:

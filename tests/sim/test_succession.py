@@ -29,7 +29,8 @@ def test_kept_jobs_keep_their_promises_for_long() -> None:
 
 
 def test_what_runs_goes_on_when_only_its_scheduler_dies() -> None:
-    seen = 0
+    """Only a result is made again whose files nobody had but the dead scheduler."""
+    seen = tasks = 0
     for seed in range(SEEDS):
         trial = KeptTrial(seed)
         [*faults] = trial.script.faults
@@ -41,8 +42,13 @@ def test_what_runs_goes_on_when_only_its_scheduler_dies() -> None:
         assert trial.run() == ()
 
         seen += trial.promises.takeovers > 0
-        assert set(trial.promises.begun.values()) == {1}, f"seed {seed}"
+        jobs = trial.script.jobs
+        plain = [t.id for job in jobs for t in job.tasks() if not t.work.outputs]
+        begun = {task: trial.promises.begun.get(task, 0) for task in plain}
+        assert all(times <= 1 for times in begun.values()), f"seed {seed}: {begun}"
+        tasks += sum(begun.values())
     assert seen > 0
+    assert tasks > 0
 
 
 @pytest.mark.parametrize("bug", KEPT_BUGS, ids=lambda bug: bug[0])

@@ -102,6 +102,7 @@ from shoal.protocol.succession.messages import (
     Ballot,
     Candidacy,
     Claim,
+    Handover,
     Keep,
     Kept,
 )
@@ -620,6 +621,13 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         job=JobId("job6"), term=2, members=(ANN,), base=3, start=9, beat=18, over=True
     ),
     "kept": Kept(job=JobId("job6"), term=2, have=6, beat=17, vowed=2),
+    "kept.lacking": Kept(
+        job=JobId("job6"), term=2, have=6, beat=17, vowed=2, lacking=1
+    ),
+    "handover": Handover(job=JobId("job6"), term=2, to=BOB),
+    "mail.adopted": Mail(
+        attempt=NEXT_ATTEMPT, seq=3, to=TaskId("t2"), data=b"on", origin=ATTEMPT
+    ),
     "candidacy": Candidacy(job=JobId("job6"), term=3, log_term=2, size=6),
     "ballot": Ballot(job=JobId("job6"), term=3, granted=True, vowed=3),
     "ballot.over": Ballot(job=JobId("job6"), term=3, granted=False, vowed=0, over=True),

@@ -273,8 +273,8 @@ class _Shared:
 
     def __init__(self, spec: JobSpec, path: str, part: RecipePart) -> None:
         self.spec = spec
-        self.memory_from = _source(part.assessed.memory)
-        self.gpu_memory_from = _source(part.assessed.gpu_memory)
+        self.memory_from: NeedSource = _source(part.assessed.memory)
+        self.gpu_memory_from: NeedSource = _source(part.assessed.gpu_memory)
         self.path = path
         self.is_gang = nodes_of(spec)[1] > 1
         limit = spec.time_limit

@@ -1,5 +1,7 @@
 """What a scheduler gives with an assignment, and what it never does."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from shoal.core.artifacts.provisions import NOTHING, Provisions
@@ -25,9 +27,13 @@ RUN = TaskRun(
 
 
 def sealed(
-    worker: NodeId, attempt: Attempt, names: tuple[str, ...]
+    to: NodeId,
+    purpose: Attempt | JobId,
+    names: tuple[str, ...],
+    _job: JobId,
+    _before: Mapping[str, bytes],
 ) -> dict[str, bytes]:
-    return {name: f"{name} to {worker} for {attempt}".encode() for name in names}
+    return {name: f"{name} to {to} for {purpose}".encode() for name in names}
 
 
 def provisions(task: Task, owner: str) -> Provisions:

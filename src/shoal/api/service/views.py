@@ -275,7 +275,7 @@ SOURCES: Final = {
 
 def memory_words(task: Task) -> list[str]:
     """Return how much memory a task needs, and who says so."""
-    if len(task.profiles) > 1:
+    if len(task.profiles) != 1:
         return []
     profile, gpu = task.profiles[0], task.profiles[0].gpu
     told: list[str] = []

@@ -78,11 +78,7 @@ from shoal.core.events import (
     Show,
     WallClockRead,
 )
-from shoal.core.housekeeping.events import (
-    EndCallEnded,
-    JobMeasured,
-    RemovalRequested,
-)
+from shoal.core.housekeeping.events import EndCallEnded, JobMeasured, RemovalRequested
 from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.housekeeping.upkeep import Upkeep
 from shoal.core.machine import Mount

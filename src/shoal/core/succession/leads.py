@@ -58,7 +58,7 @@ class Lead(msgspec.Struct, kw_only=True):
         return ranked[self.needed - 1] if len(ranked) >= self.needed else float("-inf")
 
 
-class Keeper(NamedTuple):
+class JobKeeper(NamedTuple):
     """A node that keeps a job; `whole`: it has all of it, with all files."""
 
     node: NodeId

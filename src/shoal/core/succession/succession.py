@@ -81,7 +81,7 @@ from shoal.core.succession.kept_jobs import KeptJobs, KeptLog
 from shoal.core.succession.leads import (
     BEATS_MAX,
     Held,
-    Keeper,
+    JobKeeper,
     Lead,
     Parting,
     Stand,
@@ -165,15 +165,15 @@ class Succession:
         """Whether this node holds sway over a job."""
         return job in self._led and job not in self._book.suspended
 
-    def keepers_of(self, job: JobId) -> list[Keeper]:
+    def keepers_of(self, job: JobId) -> list[JobKeeper]:
         """Return who keeps a job of ours, and who of them has all of it."""
         lead = self._led.get(job)
         members = () if lead is None else lead.members
-        found: list[Keeper] = []
+        found: list[JobKeeper] = []
         for node in members:
             if lead is not None and node != self._node:
                 is_whole = lead.whole.get(node, 0) >= len(lead.entries)
-                found.append(Keeper(node, is_whole, node not in self._linked))
+                found.append(JobKeeper(node, is_whole, node not in self._linked))
         return found
 
     def whereabouts(self, job: JobId) -> NodeId | None:

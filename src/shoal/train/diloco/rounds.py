@@ -16,7 +16,7 @@ their contributions since (`safekeeping`). The phases of a run:
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, Literal, assert_never, final
+from typing import Literal, assert_never, final
 
 import msgspec
 
@@ -62,18 +62,8 @@ from shoal.train.diloco.roster.safekeeping import (
     safe_syncs,
     state_to_load,
 )
-from shoal.train.diloco.rules import RoundRules
+from shoal.train.diloco.rules import REJOIN_S, UNHURRIED, UPDATES_KEPT, RoundRules
 from shoal.train.diloco.screening import Received, fault_of, remarks, screened
-
-UPDATES_KEPT: Final = 8
-"""Outcomes that stay for workers who lag; who lags more takes all weights anew."""
-
-REJOIN_S: Final = 5.0
-"""After a fail-over workers that trained before are heard within this time: each says
-once a second that it is there. Others start anew, and are not waited for longer."""
-
-UNHURRIED: Final = 0.5
-"""A checkpoint travels during this part of the time until the next."""
 
 
 @final
@@ -696,15 +686,9 @@ class Rounds:
     def _tell(self, worker: str, now: float, *, again: bool) -> list[Effect]:
         """Send a worker its directive, if it changed or must be repeated."""
         member = self._members[worker]
-        wanted = self._directive(worker, member)
-        if member.told is not None:
-            told = msgspec.structs.replace(member.told, seq=0)
-            # That it need not merge again what it has merged, it knows itself.
-            fewer = msgspec.structs.replace(told, updates=wanted.updates)
-            is_known = fewer == wanted and set(wanted.updates) <= set(told.updates)
-            if is_known and not again:
-                return []
-            wanted = member.told if told == wanted else wanted
+        wanted = member.news(self._directive(worker, member), again=again)
+        if wanted is None:
+            return []
         if not wanted.seq:
             self._seq += 1
             wanted = msgspec.structs.replace(wanted, seq=self._seq)
@@ -781,11 +765,8 @@ class Rounds:
     def _give_up(self, refused: dict[str, str], now: float) -> list[Effect]:
         """End the run: no contribution is usable."""
         self._failed = self._stopped = True
-        effects = [
-            e for name in self.members for e in self._tell(name, now, again=False)
-        ]
         named = "; ".join(f"{name}: {why}" for name, why in sorted(refused.items()))
-        return [*effects, StopTraining(named)]
+        return [*self._tell_news(now), StopTraining(named)]
 
     def _all_know(self) -> bool:
         """Whether all who have the weights leave; who still loads them has no use.

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from shoal.train.diloco.messages import in_flight
+
+UPDATES_KEPT: Final = 8
+"""Outcomes that stay for workers who lag; who lags more takes all weights anew."""
+
+REJOIN_S: Final = 5.0
+"""After a fail-over workers that trained before are heard within this time: each says
+once a second that it is there. Others start anew, and are not waited for longer."""
+
+UNHURRIED: Final = 0.5
+"""A checkpoint travels during this part of the time until the next."""
 
 
 class RoundRules(msgspec.Struct, frozen=True, kw_only=True):
