@@ -32,3 +32,18 @@ class EnrolledWorker(msgspec.Struct):
             return True
         is_heard = self.status.heard == (epoch, self.told.seq)
         return not is_heard and now >= self.told_at + REPEAT_S
+
+    def news(self, wanted: Directive, *, again: bool) -> Directive | None:
+        """Return what to tell the worker, if it changed or must be repeated.
+
+        A directive without a number was not sent before.
+        """
+        if self.told is None:
+            return wanted
+        told = msgspec.structs.replace(self.told, seq=0)
+        # That it need not merge again what it has merged, it knows itself.
+        fewer = msgspec.structs.replace(told, updates=wanted.updates)
+        is_known = fewer == wanted and set(wanted.updates) <= set(told.updates)
+        if is_known and not again:
+            return None
+        return self.told if told == wanted else wanted

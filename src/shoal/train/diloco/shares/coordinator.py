@@ -53,7 +53,8 @@ from shoal.train.diloco.messages import (
 )
 from shoal.train.diloco.outer import equal_workers
 from shoal.train.diloco.roster.enrolled_worker import REPEAT_S
-from shoal.train.diloco.rounds import UPDATES_KEPT, Rounds
+from shoal.train.diloco.rounds import Rounds
+from shoal.train.diloco.rules import UPDATES_KEPT
 from shoal.train.diloco.shares.assignment import assigned, shares_of
 from shoal.train.diloco.shares.messages import (
     MARK,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from shoal.train import tensors
 from shoal.train.diloco.averaging import deltas_in, measured
 from shoal.train.diloco.messages import KeptState, encode
-from shoal.train.diloco.rounds import UPDATES_KEPT
+from shoal.train.diloco.rules import UPDATES_KEPT
 from shoal.train.diloco.shares.messages import (
     Duties,
     ShareOutcome,
