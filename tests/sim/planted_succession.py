@@ -13,7 +13,6 @@ from shoal.protocol.messages import Assignment
 
 _inside: Any = vars(Succession)
 _stand, _position = _inside["_stand"], _inside["_position"]
-_hand_over = _inside["hand_over"]
 _hold_sway, _holds_word = _inside["_hold_sway"], _inside["_holds_word"]
 
 
@@ -66,14 +65,6 @@ def stood_without_files(self: Any, job: JobId) -> tuple[tuple[NodeId, ...], int,
     return members, log_term, size
 
 
-def handed_over_and_goes_on(self: Any, now: float) -> list[Consequence]:
-    """Hand jobs over, and go on to start their tasks."""
-    follows: list[Consequence] = _hand_over(self, now)
-    for job in self._led:
-        self._book.suspended.pop(job, None)
-    return follows
-
-
 KEPT_BUGS: Final[tuple[tuple[str, Any, str, Any], ...]] = (
     ("no majority asked", Succession, "_stand", no_majority_asked),
     ("length overstated", Succession, "_position", length_overstated),
@@ -87,7 +78,6 @@ KEPT_BUGS: Final[tuple[tuple[str, Any, str, Any], ...]] = (
     ),
     ("kept without its files", KeptLog, "lacking", kept_without_files),
     ("stood without its files", Succession, "_position", stood_without_files),
-    ("handed over and goes on", Succession, "hand_over", handed_over_and_goes_on),
 )
 """A name, and what of what is replaced by what."""
 

@@ -13,7 +13,7 @@ from shoal.train.diloco.messages import (
     Status,
     Update,
 )
-from shoal.train.diloco.rules import RoundRules
+from shoal.train.diloco.rules import REJOIN_S, RoundRules
 
 
 def told(effects: list[events.Effect]) -> dict[str, Directive]:
@@ -402,7 +402,7 @@ def test_after_a_failover_nobody_waits_long_for_workers_that_start_anew() -> Non
     effects = machine.handle(events.RoundDeadline(), due)
 
     assert of_kind(effects, events.LoadState)
-    assert due <= 10.0 + rounds.REJOIN_S < 10.0 + rules.gather_s
+    assert due <= 10.0 + REJOIN_S < 10.0 + rules.gather_s
 
 
 def test_at_the_end_nobody_waits_for_a_worker_that_still_loads_weights() -> None:

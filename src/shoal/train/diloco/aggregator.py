@@ -21,7 +21,7 @@ from shoal import task_client
 from shoal.errors import ProtocolError, ShoalError, UsageError
 from shoal.train import tensors
 from shoal.train.curves import RunCurves
-from shoal.train.diloco import events, messages, rounds
+from shoal.train.diloco import events, messages, rounds, rules
 from shoal.train.diloco.averaging import average, deltas_in, measured
 from shoal.train.diloco.shares import coordinator
 from shoal.train.diloco.shares.messages import (
@@ -104,7 +104,7 @@ class Aggregator:
         )
         self._misunderstood: set[str] = set()  # as was said
         self._deltas: dict[tuple[str, int], Path] = {}  # by worker and sync
-        self._updates = LatestFiles(exchange.forget, rounds.UPDATES_KEPT + 1)
+        self._updates = LatestFiles(exchange.forget, rules.UPDATES_KEPT + 1)
         self._published = {
             kind: LatestFiles(self._large.forget, OFFERS_KEPT)
             for kind in ("weights", "checkpoint")
