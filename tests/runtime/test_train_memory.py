@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 from tests.unit.drivers.orders import order, run
 
-from shoal.model.spec.footprint import gpu_tensor_bytes, ram_of
+from shoal.model.footprint.image_models import (
+    BLOCKS,
+    WIDENED,
+    image_tensor_bytes,
+    resnet,
+)
+from shoal.model.footprint.text_models import gpu_tensor_bytes, ram_of
 
 # The most that getrusage tells would include what the test itself has.
 RUN = """
@@ -114,6 +120,121 @@ def test_what_is_assessed_for_a_gpu_is_what_torch_counts(tmp_path: Path) -> None
         assessed = gpu_tensor_bytes("train", case, 1)
         assert assessed is not None
         assert assessed == pytest.approx(int(line), rel=0.25), case
+
+
+RESNETS = """
+import json, sys
+import torch
+from torch import nn
+from torch.distributed._tools.mem_tracker import MemTracker
+
+torch.set_num_threads(1)
+
+
+def unit(came, gone, area, stride=1):
+    conv = nn.Conv2d(came, gone, area, stride, area // 2, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(gone))
+
+
+class Block(nn.Module):
+    def __init__(self, came, width, wider, stride):
+        super().__init__()
+        relu, out = nn.ReLU(inplace=True), width * wider
+        if wider == 1:
+            units = [unit(came, width, 3, stride), relu, unit(width, width, 3)]
+        else:
+            units = [unit(came, width, 1), relu, unit(width, width, 3, stride), relu]
+            units.append(unit(width, out, 1))
+        self.main, self.relu = nn.Sequential(*units), relu
+        resized = stride != 1 or came != out
+        self.shortcut = unit(came, out, 1, stride) if resized else None
+
+    def forward(self, x):
+        y = self.main(x)
+        y += x if self.shortcut is None else self.shortcut(x)
+        return self.relu(y)
+
+
+def resnet(blocks, wider, classes):
+    first = unit(3, 64, 7, 2)
+    layers, came = [first, nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)], 64
+    for stage, count in enumerate(blocks):
+        for n in range(count):
+            stride = 2 if stage and not n else 1
+            layers.append(Block(came, 64 << stage, wider, stride))
+            came = (64 << stage) * wider
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(came, classes)]
+    return nn.Sequential(*layers, *head)
+
+
+for each in json.loads(sys.argv[1]):
+    model = resnet(each["blocks"], each["wider"], each["classes"])
+    rates = {"lr": 0.1, "weight_decay": each["decay"], "foreach": True}
+    if each["optimizer"] == "sgd":
+        optimizer = torch.optim.SGD(model.parameters(), momentum=0.9, **rates)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), **rates)
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer)
+    with tracker:
+        for _ in range(2):
+            tracker.reset_mod_stats()
+            x = torch.randn(each["images"], 3, each["edge"], each["edge"])
+            y = torch.randint(each["classes"], (each["images"],))
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (peak,) = tracker.get_tracker_snapshot("peak").values()
+    print(sum(p.numel() for p in model.parameters()), peak["Total"], flush=True)
+"""
+
+
+def test_what_is_assessed_for_a_resnet_is_what_torch_counts(tmp_path: Path) -> None:
+    cases = [
+        ("resnet18", "synthetic", 8, 1, 0, "sgd", 0.0),  # mostly weights
+        ("resnet18", "cifar10", 2, 1, 0, "sgd", 1e-4),
+        ("resnet18", "synthetic", 64, 2, 0, "adamw", 0.0),
+        ("resnet50", "synthetic-imagenet", 8, 2, 96, "sgd", 1e-4),  # and activations
+    ]
+    told = [
+        {
+            "blocks": BLOCKS[network],
+            "wider": WIDENED.get(network, 4),
+            "classes": 1_000 if "imagenet" in dataset else 10,
+            "edge": size or 32,
+            "images": batch // gpus,
+            "optimizer": optimizer,
+            "decay": decay,
+        }
+        for network, dataset, batch, gpus, size, optimizer, decay in cases
+    ]
+
+    done = subprocess.run(
+        [sys.executable, "-c", RESNETS, json.dumps(told)],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=True,
+    )
+
+    for case, line in zip(cases, done.stdout.splitlines(), strict=True):
+        network, dataset, batch, gpus, size, optimizer, decay = case
+        parameters, peak = map(int, line.split())
+        params: dict[str, int | float | str] = {
+            "network": network,
+            "dataset": dataset,
+            "batch": batch,
+            "size": size,
+            "optimizer": optimizer,
+            "weight_decay": decay,
+        }
+        classes = 1_000 if "imagenet" in dataset else 10
+        assert resnet(network, size or 32, classes).parameters == parameters
+        assessed = image_tensor_bytes(params, gpus)
+        assert assessed == pytest.approx(peak, rel=0.25), case
 
 
 OWN = """

@@ -16,8 +16,8 @@ from torch import nn
 
 from shoal.errors import ProtocolError
 from shoal.train.checkpoints import InnerParts
-from shoal.train.curves import RunCurves
 from shoal.train.diloco.aggregator import Aggregator
+from shoal.train.diloco.curves import RunCurves
 from shoal.train.exchange import FolderExchange
 from shoal.train.join import DilocoRun, load_weights
 from shoal.train.settings import settings_of

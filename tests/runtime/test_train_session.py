@@ -16,10 +16,10 @@ from safetensors.numpy import load_file
 
 from shoal.errors import ShoalError, UsageError
 from shoal.train import tensors
-from shoal.train.curves import RunCurves
 from shoal.train.diloco import messages
 from shoal.train.diloco.aggregator import Aggregator
 from shoal.train.diloco.compression import Array
+from shoal.train.diloco.curves import RunCurves
 from shoal.train.diloco.session import DilocoSession
 from shoal.train.diloco.shares.messages import decode_from_worker
 from shoal.train.exchange import Exchange, FolderExchange

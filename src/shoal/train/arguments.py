@@ -7,8 +7,10 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from shoal.errors import UsageError
-from shoal.train.settings import TrainSettings, params_of
+from shoal.train.settings import TrainSettings, params_of, settings_of
 from shoal.train.task_context import TaskContext
 
 if TYPE_CHECKING:
@@ -27,11 +29,17 @@ NOT_OWN: Final = ("program", "data_seed", "index")
 
 
 def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
-    """Return all params as attributes; `all` has them as a mapping too.
+    """Return all params as attributes; those that were given are in `all` as well.
 
-    A param is of the type of its default. `data_seed` differs between the workers of
-    a job.
+    A param is of the type of its default. Those of all recipes, such as `rounds`, need
+    not be listed. `data_seed` differs between the workers of a job.
     """
+    if "data_seed" in defaults:
+        raise UsageError(
+            "'data_seed' is no param of a program's own",
+            because="every program has it, another for each worker",
+            hint=f"leave it out of `{PROGRAM_PARAMS}(...)`: it is there",
+        )
     given = {**params_of(os.environ), **flags(sys.argv[1:])}
     values: dict[str, Any] = {}
     for name, default in defaults.items():
@@ -50,10 +58,12 @@ def program_params(**defaults: Any) -> SimpleNamespace:  # noqa: ANN401
             f"this program has no param '{unknown[0]}'",
             because=f"its params are {', '.join(sorted(known))}",
         )
-    everything = {**rest, **values}
+    typed: dict[str, Any] = msgspec.to_builtins(settings_of(rest))
+    everything = {**{name: typed.get(name, rest[name]) for name in rest}, **values}
     seed = worker_seed(int(values.get("seed", 0)))
     data_seed = int(given.get("data_seed", seed))
-    return SimpleNamespace(**everything, data_seed=data_seed, all=everything)
+    found = {**typed, **everything, "data_seed": data_seed, "all": everything}
+    return SimpleNamespace(**found)
 
 
 def worker_seed(seed: int = 0) -> int:

@@ -27,6 +27,7 @@ from safetensors.numpy import load_file
 
 from shoal.errors import UsageError
 from shoal.train.checkpoints import Checkpoints, InnerParts, Stateful
+from shoal.train.counted_run import CountedRun
 from shoal.train.devices import peak_figures
 from shoal.train.diloco.session import DilocoSession
 from shoal.train.gangs import local_ranks
@@ -115,7 +116,7 @@ def join(
         from shoal.train.gangs.data_parallel import DataParallelRun  # noqa: PLC0415
 
         ranked = DataParallelRun(model, settings, keep, validate)
-        own_seed(ranked.rank, ranked.done)
+        own_seed(ranked.rank, ranked.global_step)
         return ranked
     if around.recipe == "eval":
         return MeasuredLoss(model, settings, validate)
@@ -249,7 +250,7 @@ def load_weights(model: torch.nn.Module, path: str) -> None:
 
 
 @final
-class Alone:
+class Alone(CountedRun):
     """One process, and no peers to exchange with."""
 
     def __init__(
@@ -262,51 +263,36 @@ class Alone:
         params: Mapping[str, Any] | None = None,
     ) -> None:
         """Report to a judge if this is a trial of a sweep."""
+        super().__init__(settings)
         self.model = model
         self._settings = settings
         self._validate = validate
         self._telling = RunLog()
         self._checkpoints = Checkpoints([model, *keep])
-        self._done = 0
         self._trial = trial
         self._params = dict(params or {})
         self._stopped = False
-        self.rank, self.world = 0, 1
         self._rungs = Halving(settings.first_rung, settings.eta)
 
     @property
-    def round(self) -> int:
-        """How many times `inner_steps` are done."""
-        return self._done // self._settings.inner_steps
-
-    @property
-    def global_step(self) -> int:
-        """How many steps are done."""
-        return self._done
-
-    def shard(self, dataset: Sized) -> Subset[Any]:
-        """Return all of it."""
-        return shard_of(dataset, self.rank, self.world)
-
-    @property
     def finished(self) -> bool:
-        """Whether all steps are done."""
-        all_steps = self._settings.rounds * self._settings.inner_steps
-        return self._stopped or self._done >= all_steps
+        """Whether all steps are done, or a judge has said that they are enough."""
+        return self._stopped or super().finished
 
     def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Count a step; validate now and then, and ask the judge if there is one."""
-        self._done += 1
+        ended = self._steps.add()
         self._telling.step(samples, loss, tokens)
-        rounds, rest = divmod(self._done, self._settings.inner_steps)
-        if not rest and rounds % self._settings.checkpoint_every == 0:
-            self._checkpoints.save(self._done, elsewhere=True)
-        due = rounds % self._settings.validate_every == 0 or self.finished
-        if not rest and due and self._validate is not None:
+        if ended is None:
+            return
+        if ended.saves:
+            self._checkpoints.save(self.global_step, elsewhere=True)
+        if ended.validates and self._validate is not None:
             measured = dict(self._validate())
             figures = {f"validation_{k}": v for k, v in measured.items()}
-            self._telling.tell({"event": "validation", "round": rounds, **figures})
-            self._ask_judge(rounds, measured)
+            fields = {"event": "validation", "round": ended.number}
+            self._telling.tell({**fields, **figures})
+            self._ask_judge(ended.number, measured)
 
     def _ask_judge(self, rounds: int, measured: Mapping[str, float]) -> None:
         if self._trial is None:
@@ -328,8 +314,8 @@ class Alone:
 
     def __enter__(self) -> Alone:
         if (state := self._checkpoints.find()) is not None:
-            self._done = self._checkpoints.restore(state)
-            self._telling.tell({"event": "resumed", "step": self._done})
+            self._steps.done = self._checkpoints.restore(state)
+            self._telling.tell({"event": "resumed", "step": self.global_step})
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -98,9 +98,9 @@ def test_silent_is_who_is_not_heard_for_much_longer_than_usual() -> None:
 def test_grace_follows_how_late_a_worker_was_and_how_much_that_varied() -> None:
     steady, varying = Patience(), Patience()
     for late_s in (1.0, 1.0, 1.0, 1.0) * 5:
-        steady.came("w", late_s)
+        steady.came("w", late_s, counts=True)
     for late_s in (0.0, 2.0, 0.0, 2.0) * 5:
-        varying.came("w", late_s)
+        varying.came("w", late_s, counts=True)
 
     assert 11.0 < steady.limit({"w": 10.0}, most=60.0) < 12.0
     assert 13.0 < varying.limit({"w": 10.0}, most=60.0) < 18.0
@@ -109,11 +109,11 @@ def test_grace_follows_how_late_a_worker_was_and_how_much_that_varied() -> None:
 
 def test_who_was_left_out_has_a_longer_grace_until_it_comes() -> None:
     patience = Patience()
-    patience.came("w", 0.0)
+    patience.came("w", 0.0, counts=True)
     before = patience.limit({"w": 10.0}, most=60.0)
 
     patience.missed("w")
 
     assert patience.limit({"w": 10.0}, most=60.0) - 10 == 4 * (before - 10)
-    patience.came("w", 0.0)
+    patience.came("w", 0.0, counts=True)
     assert patience.limit({"w": 10.0}, most=60.0) == before

@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from shoal.train.curves import RunCurves
+from shoal.train.diloco.curves import RunCurves
 from shoal.train.diloco.member import Member
 from shoal.train.run_log import RunLog
 from shoal.train.settings import settings_of

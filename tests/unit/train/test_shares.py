@@ -228,16 +228,36 @@ def test_contributions_that_come_together_are_told_together() -> None:
 
     for worker in "abc":
         says(worker, 1, 0.0)
-    first = says("a", 2, 5.0, 0)
-    assert set(first) == {"a", "b", "c"}, "the first is told at once"
+    assert says("a", 2, 5.0, 0) == {}
     assert says("b", 2, 5.02, 0) == {}
-    assert says("c", 2, 5.04, 0) == {}
     due = machine.next_deadline() or 0.0
-    assert due == pytest.approx(5.1)
+    assert due == pytest.approx(5.0 + coordinator.TOGETHER_S)
 
-    both = ordered(machine.handle(RoundDeadline(), due))
+    two = ordered(machine.handle(RoundDeadline(), due))
+    last = says("c", 2, due + 0.01, 0)
 
-    assert [len(each.reductions[0].sources) for each in both.values()] == [3, 3, 3]
+    for told_now, sources in ((two, 2), (last, 3)):
+        assert set(told_now) == {"a", "b", "c"}
+        for each in told_now.values():
+            [reduction] = each.reductions
+            assert (len(reduction.sources), reduction.expected) == (sources, 3)
+            assert reduction.is_complete == (sources == 3), "then it is told at once"
+
+
+def test_nobody_is_expected_any_more_who_is_lost() -> None:
+    machine = two_with_weights()
+    given = Contribution(1, "a1", 8, 8, shares=("0", "1", "2"))
+    for seq, worker in enumerate("ab", start=6):
+        about = msgspec.structs.replace(
+            said(worker, seq, 1).status, contributions=(given,), segment=2
+        )
+        machine.handle(StatusReceived(about), 1.0)
+
+    effects = machine.handle(WorkerLost("c"), 1.1)
+
+    told_now = ordered(effects) | ordered(machine.handle(RoundDeadline(), 2.0))
+    for duties_now in told_now.values():
+        assert all(each.is_complete for each in duties_now.reductions)
 
 
 def told(machine: reducer.Reducer, what: Duties) -> list[reducer.ReducerEffect]:
@@ -310,6 +330,21 @@ def test_only_what_somebody_waits_for_is_reported_at_once() -> None:
     other = msgspec.structs.replace(duties(order=7), epoch=2)
     told(machine, other)
     assert machine.news() is not None, "whoever took over was told nothing yet"
+
+
+def test_what_was_measured_waits_for_the_contributions_that_are_still_to_come() -> None:
+    machine = reducer.Reducer("a", 1, fragments=1)
+    [reduction] = duties().reductions
+    more = msgspec.structs.replace(reduction, expected=len(reduction.sources) + 1)
+    waiting = msgspec.structs.replace(duties(), reductions=(more,))
+
+    for effect in told(machine, waiting):
+        assert isinstance(effect, reducer.FetchShare)
+        machine.handle(reducer.ShareFetched(effect, 4.0))
+
+    assert machine.news() is None, "a heartbeat says it, or the last one's coming"
+    told(machine, duties(2))
+    assert machine.news() is not None
 
 
 def test_a_sync_that_is_done_does_not_wait_for_what_the_next_one_fetches() -> None:

@@ -15,14 +15,15 @@ from typing import Final, NamedTuple
 import msgspec
 
 from shoal.errors import SpecError
+from shoal.model.footprint.image_models import image_tensor_bytes
+from shoal.model.footprint.text_models import GPU_CONTEXT_BYTES, gpu_memory_of, ram_of
 from shoal.model.gpu import format_gpu, parse_gpu
 from shoal.model.job import Retry
 from shoal.model.kinds import PROGRAM
 from shoal.model.spec.canonical import nodes_of
-from shoal.model.spec.footprint import gpu_memory_of, ram_of
 from shoal.model.spec.points import points
 from shoal.model.spec.spec import JobSpec, ResourcesSpec
-from shoal.task_words import share_of, translated
+from shoal.task_words import IMAGES, share_of, translated
 
 DILOCO: Final = "diloco"
 SWEEP: Final = "sweep"
@@ -225,22 +226,33 @@ def _with_datasets(spec: JobSpec) -> JobSpec:
 
 def _assessed(spec: JobSpec, most: int) -> tuple[JobSpec, Assessed]:
     """Return a spec that says how much memory its tasks need, if that is known."""
-    if spec.recipe not in TRAINING or spec.any_of:
+    if spec.recipe not in (*TRAINING, TRAIN) or spec.any_of:
         return spec, Assessed()
     resources, replace = spec.resources, msgspec.structs.replace
     ram = gpu_memory = None
-    if resources.ram is None:
+    if resources.ram is None and spec.recipe != TRAIN:
         ram = ram_of(spec.recipe, spec.params, most)
     if ram is not None:
         resources = replace(resources, ram=_with_headroom(ram))
     gpu = parse_gpu(resources.gpu or 0)
     if gpu is not None and not gpu.memory_min_bytes and gpu.memory_max_bytes is None:
-        gpu_memory = gpu_memory_of(spec.recipe, spec.params, most)
+        gpu_memory = _gpu_memory(spec, gpu.count, most)
     if gpu is not None and gpu_memory is not None:
         gpu = replace(gpu, memory_min_bytes=-(-gpu_memory >> 20) << 20)
         resources = replace(resources, gpu=format_gpu(gpu))
     assessed = Assessed(ram is not None, gpu_memory is not None)
     return replace(spec, resources=resources), assessed
+
+
+def _gpu_memory(spec: JobSpec, gpus: int, most: int) -> int | None:
+    """Return the memory of each GPU of a task; None if unknown."""
+    assert spec.recipe is not None
+    if spec.recipe == TRAIN:
+        params = translated({**points(spec)[0], **spec.params})
+        is_images = params[PROGRAM] == IMAGES
+        tensors = image_tensor_bytes(params, gpus) if is_images else None
+        return None if tensors is None else GPU_CONTEXT_BYTES + tensors
+    return gpu_memory_of(spec.recipe, spec.params, most)
 
 
 def _with_headroom(need: int) -> str:

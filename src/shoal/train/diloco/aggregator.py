@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, assert_never, final
 from shoal import task_client
 from shoal.errors import ProtocolError, ShoalError, UsageError
 from shoal.train import tensors
-from shoal.train.curves import RunCurves
 from shoal.train.diloco import events, messages, rounds, rules
 from shoal.train.diloco.averaging import average, deltas_in, measured
+from shoal.train.diloco.curves import RunCurves
 from shoal.train.diloco.shares import coordinator
 from shoal.train.diloco.shares.messages import (
     ShareReport,

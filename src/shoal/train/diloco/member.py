@@ -273,7 +273,7 @@ class Member:
             heard=(known.epoch, known.seq) if known else (0, 0),
             merged=self.merged,
             check=self._check,
-            initial=self._initial,
+            initial="" if self.merged else self._initial,  # It is history then.
             loaded=self._loaded,
             segment=min(self._under_way, default=self.segment),
             listed_from=first,

@@ -61,6 +61,14 @@ DEVIATIONS: Final = 4.0
 BACK_OFF: Final = 4.0
 """Whoever was left out has so many times the grace in the next sync."""
 
+MISSES_MAX: Final = 4
+"""Whoever was left out so often in a row is waited for no longer than others take,
+until it contributes again: it may never mean to."""
+
+FASTEST: Final = 10.0
+"""Of three workers or more, none counts as more than so many times as fast as is usual:
+what it says of its speed decides how much all others compute."""
+
 GRACE_LEAST_S: Final = 0.5
 GRACE_LEAST: Final = 0.1
 """The least grace, in seconds and of the time that was expected, together."""
@@ -115,6 +123,7 @@ class StepPace:
         if own is None:
             return most
         fastest = self._summary().fastest
+        own = min(own, fastest)
         alike = own >= ALIKE * fastest
         even = most if alike else max(1, round(most * own / fastest))
         if overlaps:
@@ -166,9 +175,10 @@ class StepPace:
         if self._known is None:
             speeds = self._speeds.values()
             transfers = (self._transfers.get(name, 0.0) for name in self._speeds)
-            self._known = _Summary(
-                max(speeds), statistics.median(speeds), min(transfers)
-            )
+            usual, fastest = statistics.median(speeds), max(speeds)
+            if len(speeds) > 2:
+                fastest = min(fastest, FASTEST * usual)
+            self._known = _Summary(fastest, usual, min(transfers))
         return self._known
 
 
@@ -210,10 +220,14 @@ class Patience:
         """Whether a worker was silent when it was last listened for."""
         return worker in self._silent
 
-    def came(self, worker: str, late_s: float) -> None:
-        """Note how much later than expected a contribution was here."""
+    def came(self, worker: str, late_s: float, *, counts: bool) -> None:
+        """Note how much later than expected a contribution was here, if it counts.
+
+        What comes too late is only announced: nobody knows whether it is there.
+        """
         late_s = max(0.0, late_s)
-        self._missed.pop(worker, None)
+        if counts:
+            self._missed.pop(worker, None)
         usual, deviation = self._late.get(worker, (late_s, late_s / 2))
         off = abs(late_s - usual)
         self._late[worker] = (
@@ -245,10 +259,14 @@ class Patience:
         if len(known) < len(expected):
             return WaitLimit(opened_at + rules.timeout_s, silent_at)
         in_a_row = 1 + rules.in_flight
-        longest_s = in_a_row * max(known.values(), default=0.0)
+        given_up = [n for n in missing if self._missed.get(n, 0) >= MISSES_MAX]
+        present = [s for name, s in known.items() if name not in given_up]
+        longest_s = in_a_row * max(present, default=max(known.values(), default=0.0))
         limit_s = max(rules.timeout_least_s, rules.slack * longest_s)
-        if not is_past:
-            awaited = {name: known[name] * in_a_row for name in missing}
+        awaited = {n: known[n] * in_a_row for n in missing if n not in given_up}
+        if given_up and not awaited:
+            limit_s = longest_s + GRACE_LEAST_S + GRACE_LEAST * longest_s
+        elif not is_past:
             limit_s = self.limit(awaited, limit_s)
         return WaitLimit(opened_at + limit_s, silent_at)
 

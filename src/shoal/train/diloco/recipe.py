@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from shoal.errors import ShoalError
-from shoal.train.curves import RunCurves
 from shoal.train.diloco.aggregator import Aggregator
+from shoal.train.diloco.curves import RunCurves
 from shoal.train.gangs import local_ranks
 from shoal.train.programs import TRY_AGAIN, explain_and_exit, run_program
 from shoal.train.settings import params_of, settings_of

@@ -35,7 +35,6 @@ from shoal.train.diloco.events import (
     LoadState,
     PartsLost,
     Published,
-    PublishState,
     ReportMember,
     RoundDeadline,
     StatusReceived,
@@ -56,13 +55,9 @@ from shoal.train.diloco.pace import Patience, StepPace, WaitLimit
 from shoal.train.diloco.roster.attendance import Attendance, Judgement
 from shoal.train.diloco.roster.enrolled_worker import EnrolledWorker
 from shoal.train.diloco.roster.inner_handover import InnerHandover
-from shoal.train.diloco.roster.safekeeping import (
-    agreeing,
-    keepers,
-    safe_syncs,
-    state_to_load,
-)
-from shoal.train.diloco.rules import REJOIN_S, UNHURRIED, UPDATES_KEPT, RoundRules
+from shoal.train.diloco.roster.publications import Publications
+from shoal.train.diloco.roster.safekeeping import agreeing, state_to_load
+from shoal.train.diloco.rules import REJOIN_S, UPDATES_KEPT, RoundRules
 from shoal.train.diloco.screening import Received, fault_of, remarks, screened
 
 
@@ -92,9 +87,8 @@ class Rounds:
         self._attendance = Attendance(self._judged)
         self._measured = 0  # how often something about the pace was learned
         self._wait: tuple[tuple[object, ...], WaitLimit] = (), WaitLimit()
-        self._keeping_changed = True  # since keepers were chosen
         self._far_known: int | None = None  # until it may have changed
-        self._keepers: tuple[str, ...] = ()  # of a checkpoint
+        self._began, self._began_far = False, 0  # the latter when the run went on
         self._touched: dict[str, None] = {}  # members of whom there is news
         self._told_of: tuple[object, ...] = ()  # what all members have been told
         self._ready: dict[int, dict[str, Received]] = {}
@@ -105,14 +99,9 @@ class Rounds:
         self._received: dict[tuple[str, int], dict[str, int]] = {}  # by worker and life
         self._loading: LoadState | None = None
         self._cannot_replay = False
-        self._weights: KeptState | None = None
-        self._weights_holder = ""  # a worker, or nobody but us
-        self._checkpoint: KeptState | None = None
-        self._checkpoint_due = 0  # syncs that it must include
-        self._keep_over_s = 0.0
-        self._publishing: list[str] = []
+        self._out = Publications(rules)
         self._inner = InnerHandover(2 * rules.fragments)
-        self._safe = self._seq = 0
+        self._seq = 0
         self._gather_until: float | None = None  # 0 once it was waited for
         self._opened_at = self._opened_before = 0.0  # the sync that was closed last
         self._averaging = self._stopped = self._failed = False
@@ -129,6 +118,16 @@ class Rounds:
         """Workers whose contribution to the open sync is awaited or here."""
         part = self._now_here.taking_part
         return tuple(name for name in self.members if name in part)
+
+    @property
+    def safe(self) -> int:
+        """Syncs to which nobody will be asked for a contribution any more."""
+        return self._out.safe
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """Workers whose contribution to the open sync is not here yet."""
+        return tuple(sorted(self._now_here.missing))
 
     @property
     def received(self) -> dict[str, int]:
@@ -177,6 +176,8 @@ class Rounds:
         due = [] if oldest is None else [oldest + self.rules.silence_s]
         if self.phase == "gathering" and self._gather_until:
             due.append(self._gather_until)
+        if self.phase == "finished" and self._is_saved:
+            due.append(self._opened_at + self.rules.timeout_s)
         if self.phase == "running" and self._closable():
             waiting = self._how_long()
             due += [waiting.is_up_at, waiting.all_silent_at]
@@ -213,7 +214,7 @@ class Rounds:
     def _note_changes(self, old: Status, new: Status) -> None:
         """Note what a worker's status changes about all workers."""
         if old.holds != new.holds or (self.shares and old.merged != new.merged):
-            self._keeping_changed = True
+            self._out.note_keeping()
         if self._far_known is None or old.merged == new.merged:
             return
         merged = min(new.merged, self.rules.syncs)
@@ -241,7 +242,7 @@ class Rounds:
         member = EnrolledWorker(status=status, first=first, steps=given)
         self._members[status.worker] = member
         self._names, self._far_known = tuple(sorted(self._members)), None
-        self._keeping_changed = True
+        self._out.note_keeping()
         return member
 
     def _steps_left(self, now: float) -> int:
@@ -271,7 +272,26 @@ class Rounds:
                     self._note_lateness(worker, contribution, now - self._opened_before)
             return []
         member.asked[sync] = contribution.file
-        return [Fetch(worker, contribution)]
+        return [Fetch(worker, self._plausible(member, contribution, now))]
+
+    def _plausible(
+        self, member: EnrolledWorker, said: Contribution, now: float
+    ) -> Contribution:
+        """Return a contribution with no more steps or time than there can have been.
+
+        Others wait, and compute, by what a worker says of its speed.
+        """
+        if self._is_replaying():
+            return said
+        most_s = self.rules.timeout_s
+        seconds = min(said.seconds, now - member.contributed_at, most_s)
+        member.contributed_at = now
+        return msgspec.structs.replace(
+            said,
+            seconds=seconds,
+            steps=min(said.steps, self._segment_steps()),
+            fetch_s=min(said.fetch_s, most_s),
+        )
 
     def _on_fetched(self, event: Fetched, now: float) -> list[Effect]:
         contribution, worker = event.contribution, event.worker
@@ -302,7 +322,8 @@ class Rounds:
     def _note_lateness(self, worker: str, of: Contribution, took_s: float) -> None:
         expected_s = self.pace.seconds(worker, of.steps)
         if expected_s is not None and worker in self._members:
-            self._patience.came(worker, took_s - expected_s)
+            counts = of.sync == self.closed
+            self._patience.came(worker, took_s - expected_s, counts=counts)
 
     def _refuse(self, worker: str, sync: int, fault: str) -> list[Effect]:
         """Go on without a contribution that cannot count."""
@@ -328,7 +349,7 @@ class Rounds:
             self._patience.forget(worker)
             self._names, self._far_known = tuple(sorted(self._members)), None
             del self._heard[worker]
-            self._keeping_changed = True
+            self._out.note_keeping()
         self._inner.forget(worker)
 
     # Beginning.
@@ -360,7 +381,10 @@ class Rounds:
         if self._far_known is None:
             merged = (min(s.merged, self.rules.syncs) for s in self._said())
             self._far_known = max(merged, default=0)
-        return self._far_known
+        # Once this aggregator goes on, nobody has merged what it did not close, or hear
+        # of until then: who says so errs, or lies.
+        known = max(self._began_far, self.closed)
+        return min(self._far_known, known) if self._began else self._far_known
 
     def _is_replaying(self) -> bool:
         """Whether the open sync was closed before, in an earlier life."""
@@ -372,20 +396,11 @@ class Rounds:
         load = self._loading
         assert load is not None
         self._cannot_replay &= load.kind != "checkpoint"
+        self._began, self._began_far = True, max(self._far, event.syncs)
         self.phase = "running"
         self.closed = event.syncs
-        self._checkpoint_due = 0
-        self._keeping_changed = True
         self._opened_at = now
-        effects: list[Effect] = []
-        is_initial = load.kind == "initial" and load.syncs == event.syncs
-        if is_initial or (self.shares and load.worker):
-            self._weights = KeptState(event.syncs, load.file)
-            self._weights_holder = load.worker
-        if load.kind == "weights" or not load.worker:
-            effects += self._publish("checkpoint")  # For nobody keeps it yet.
-        else:
-            self._checkpoint = KeptState(event.syncs, load.file)
+        effects = self._out.begin(load, event, is_shared=bool(self.shares))
         if event.inner:
             self._inner.kept = KeptState(event.syncs, event.inner)
         for past in [sync for sync in self._ready if sync < self.closed]:
@@ -412,8 +427,8 @@ class Rounds:
         self.phase = "gathering"
         self._gather_until = 0.0
         self._averaging = False
-        self._weights = None
-        for known in (self._updates, self._ready, self._refused, self._publishing):
+        self._out.withdraw()
+        for known in (self._updates, self._ready, self._refused):
             known.clear()
         for member in self._members.values():
             member.asked.clear()
@@ -436,14 +451,15 @@ class Rounds:
             elif self._is_replaying() and self._nothing_can_come():
                 self._take_weights_of_others()
         if self.phase in ("running", "finished"):
-            self._choose_keepers()
+            narrow, is_shared = self.pace.narrow(), bool(self.shares)
+            self._out.choose_keepers(self._said(), narrow, is_shared=is_shared)
             effects += self._take_inner()
             if self._weights_are_wanted():
-                effects += self._publish("weights")
+                effects += self._out.publish("weights")
             if self.phase == "finished" and not self._is_saved:
-                effects += self._publish("checkpoint")
+                effects += self._out.publish("checkpoint")
             effects += self._tell_news(now)
-        if self.phase == "finished" and self._all_know():
+        if self.phase == "finished" and self._all_know(now):
             self._stopped = True
             effects.append(StopTraining())
         return effects
@@ -506,9 +522,6 @@ class Rounds:
         heard = any(not self._patience.is_silent(name) for name in missing)
         return not heard or now >= self._how_long().is_up_at
 
-    def _missing(self) -> tuple[str, ...]:
-        return tuple(sorted(self._now_here.missing))
-
     def _how_long(self) -> WaitLimit:
         """Say how long the open sync waits.
 
@@ -544,7 +557,7 @@ class Rounds:
         ]
         for worker, fault in found.refused.items():
             effects += self._refuse(worker, self.closed, fault)
-        missing = self._missing()
+        missing = self.awaited
         waited_s = now - self._opened_at
         for worker in missing:
             reason = f"nothing came from it in {waited_s:.0f} s"
@@ -581,13 +594,9 @@ class Rounds:
                 del member.asked[past]
         if replayed and self.closed == self._far:
             found = agreeing(self._said(), self._far)
-            if found[0].check != event.update.check and len(found) > 1:
+            if len(found) > 1 and found[0].check != event.update.check:
                 self._take_weights_of_others()
-        if self.closed % self.rules.checkpoint_syncs or self.closed >= self.rules.syncs:
-            return []
-        self._keep_over_s = round(UNHURRIED * took_s * self.rules.checkpoint_syncs, 1)
-        self._checkpoint_due = self.closed
-        return self._publish("checkpoint")
+        return self._out.after_sync(self.closed, took_s)
 
     def _on_parts_lost(self, event: PartsLost) -> None:
         """Close the sync without them, if it was about to be closed with them."""
@@ -601,26 +610,13 @@ class Rounds:
     @property
     def _is_saved(self) -> bool:
         """Whether the last weights are here: without a centre they are elsewhere."""
-        kept = self._checkpoint
+        kept = self._out.checkpoint
         return not self.shares or (kept is not None and kept.syncs >= self.closed)
 
-    def _publish(self, kind: Literal["weights", "checkpoint"]) -> list[Effect]:
-        if kind in self._publishing:
-            return []
-        self._publishing.append(kind)
-        return [PublishState(kind)]
-
     def _on_published(self, event: Published) -> list[Effect]:
-        self._publishing = [k for k in self._publishing if k != event.kind]
-        kept = KeptState(event.syncs, event.file)
-        if event.kind == "weights":
-            self._weights, self._weights_holder = kept, event.holder
-            return []
-        self._checkpoint = self._left = kept  # The host has it as well.
-        self._keeping_changed = True  # Links may be known better by now.
-        if kept.syncs < self._checkpoint_due:
-            return self._publish("checkpoint")
-        return []
+        if event.kind == "checkpoint":  # The host has it as well.
+            self._left = KeptState(event.syncs, event.file)
+        return self._out.published(event)
 
     def _weights_are_wanted(self) -> bool:
         """Whether a worker cannot follow because there are no weights to take."""
@@ -628,13 +624,7 @@ class Rounds:
 
     def _weights_now(self) -> KeptState | None:
         """Return weights from which the kept updates lead to the present ones."""
-        found = self._weights
-        if found is None or found.syncs > self.closed:
-            return None
-        if self._weights_holder and self._weights_holder not in self._members:
-            return None
-        later = range(found.syncs, self.closed)
-        return found if all(sync in self._updates for sync in later) else None
+        return self._out.weights_for(self.closed, self._updates, self._members)
 
     def _cannot_follow(self, status: Status) -> bool:
         if status.leaving or self._is_replaying():
@@ -656,24 +646,15 @@ class Rounds:
         lacked = bool(here.fresh)
         return [*inner.take(trained, self.closed, is_lacked=lacked, is_last=is_last)]
 
-    def _choose_keepers(self) -> None:
-        """Choose who keeps a checkpoint, and note what is safe: never less."""
-        if not self._keeping_changed:
-            return
-        self._keeping_changed = False
-        said, count = self._said(), self.rules.keepers
-        is_shared = bool(self.shares)  # Then everybody has the whole state.
-        self._safe = max(self._safe, safe_syncs(said, count, is_shared=is_shared))
-        self._keepers = () if is_shared else keepers(said, count, self.pace.narrow())
-
     # Telling.
 
     def _tell_news(self, now: float) -> list[Effect]:
         """Send news for all to everybody, other news to the workers concerned."""
+        out = self._out
         concerns_all = (
             (self.phase, self.closed, self._failed, self._names),
-            (self._is_replaying(), self._weights_now(), self._safe, self.shares),
-            (self._checkpoint, self._keepers, self._keep_over_s),
+            (self._is_replaying(), self._weights_now(), self.shares),
+            (out.checkpoint, out.keepers, out.keep_over_s),
             (self._inner.kept, self._inner.comes(self.closed), self._inner.saved),
             (self._inner.asked, self._inner.donor, tuple(self._updates)),
         )
@@ -712,9 +693,9 @@ class Rounds:
         if self.shares:
             updates = updates[: max(1, SHARES_TOLD // self.shares)]
         lacks = status.inner_is == "fresh"
-        inner = self._inner
+        inner, out = self._inner, self._out
         waits = lacks and bool(inner.donor) and inner.comes(self.closed)
-        keep = self._checkpoint if worker in self._keepers else None
+        keep = out.checkpoint if worker in out.keepers else None
         return Directive(
             epoch=self._epoch,
             seq=0,
@@ -727,8 +708,8 @@ class Rounds:
             reload=self._is_astray(status),
             steps={str(segment): steps for segment, steps in member.steps.items()},
             keep=keep,
-            keep_over_s=self._keep_over_s if keep else 0.0,
-            safe=self._safe,
+            keep_over_s=out.keep_over_s if keep else 0.0,
+            safe=out.safe,
             validate=self._is_validator(worker) and not self._failed,
             inner=inner.kept if lacks and not waits else None,
             inner_comes=waits,
@@ -768,12 +749,16 @@ class Rounds:
         named = "; ".join(f"{name}: {why}" for name, why in sorted(refused.items()))
         return [*self._tell_news(now), StopTraining(named)]
 
-    def _all_know(self) -> bool:
+    def _all_know(self, now: float) -> bool:
         """Whether all who have the weights leave; who still loads them has no use.
 
         It hears that this task has ended. If everybody loads them, they are awaited.
         """
-        if not self._is_saved or self._inner.saved == "under way":
+        if not self._is_saved:
+            return False
+        if now >= self._opened_at + self.rules.timeout_s:
+            return True  # Who does not say that it leaves may never mean to.
+        if self._inner.saved == "under way":
             return False
         lacking = self._now_here.lacking
         awaited = [n for n in self._names if n not in lacking] or self._names

@@ -433,7 +433,8 @@ class DilocoSession:
             else:  # Ours are not the weights that this update is for.
                 self._member.has_lost_its_way()
         self._note_weights()
-        self._tell()
+        if not is_right:  # Else it is told with the next contribution, or heartbeat.
+            self._tell()
 
     def _add(
         self, update: Update, paths: list[Path], snapshot: tuple[Array, Array] | None

@@ -17,16 +17,14 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from shoal.train.checkpoints import Checkpoints
+from shoal.train.counted_run import CountedRun
 from shoal.train.devices import backend_of, peak_figures
 from shoal.train.gangs import local_ranks
 from shoal.train.gangs.group_session import meet_here
 from shoal.train.run_log import OUT, RunLog, save
-from shoal.train.sharding import shard_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Sized
-
-    from torch.utils.data import Subset
+    from collections.abc import Sequence
 
     from shoal.train.checkpoints import Stateful
     from shoal.train.run_log import Validate
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @final
-class DataParallelRun:
+class DataParallelRun(CountedRun):
     """One rank of a DDP run; its environment is set as by torchrun."""
 
     def __init__(
@@ -44,12 +42,10 @@ class DataParallelRun:
         keep: Sequence[Stateful],
         validate: Validate | None,
     ) -> None:
-        self.rank = int(os.environ["RANK"])
-        self.world = int(os.environ["WORLD_SIZE"])
-        self.done = 0
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        super().__init__(settings, rank, world)
         self._local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         self._plain = model
-        self._settings = settings
         self._validate = validate
         self._telling = RunLog()
         self._checkpoints = Checkpoints([model, *keep])
@@ -62,28 +58,9 @@ class DataParallelRun:
         ids = [self._device] if self._device.type == "cuda" else None
         self.model: torch.nn.Module = DistributedDataParallel(model, device_ids=ids)
 
-    @property
-    def round(self) -> int:
-        """How many times `inner_steps` are done."""
-        return self.done // self._settings.inner_steps
-
-    @property
-    def global_step(self) -> int:
-        """How many steps are done."""
-        return self.done
-
-    def shard(self, dataset: Sized) -> Subset[Any]:
-        """Return this rank's part; the ranks may be others after a loss."""
-        return shard_of(dataset, self.rank, self.world)
-
-    @property
-    def finished(self) -> bool:
-        """Whether all steps are done."""
-        return self.done >= self._settings.rounds * self._settings.inner_steps
-
     def step(self, samples: int, loss: float, tokens: int = 0) -> None:
         """Count a step; save a checkpoint and validate now and then."""
-        self.done += 1
+        ended = self._steps.add()
         first = self.rank == 0
         if first:
             sent = 2 * (self.world - 1) * 4 * _size(self._plain)
@@ -95,16 +72,14 @@ class DataParallelRun:
                 bytes_sent=float(sent),
                 **figures,
             )
-        rounds, rest = divmod(self.done, self._settings.inner_steps)
-        if rest:
+        if ended is None:
             return
-        last = self.finished
-        if rounds % self._settings.checkpoint_every == 0 or last:
+        if ended.saves or ended.is_last:
             self._keep()
-        due = rounds % self._settings.validate_every == 0 or last
-        if first and due and self._validate is not None:
+        if first and ended.validates and self._validate is not None:
             figures = {f"validation_{k}": v for k, v in self._validate().items()}
-            self._telling.tell({"event": "validation", "round": rounds, **figures})
+            fields = {"event": "validation", "round": ended.number}
+            self._telling.tell({**fields, **figures})
 
     def _keep(self) -> None:
         """Keep a checkpoint, here and elsewhere.
@@ -113,7 +88,7 @@ class DataParallelRun:
         that is started again.
         """
         if self._local_rank == 0:
-            self._checkpoints.save(self.done, elsewhere=True)
+            self._checkpoints.save(self.global_step, elsewhere=True)
 
     def __enter__(self) -> DataParallelRun:
         return self
@@ -138,9 +113,9 @@ class DataParallelRun:
         distributed.broadcast_object_list(shared, src=source)
         state = shared[0]
         assert state is not None
-        self.done = self._checkpoints.restore(state)
+        self._steps.done = self._checkpoints.restore(state)
         if self.rank == 0:
-            fields = {"event": "resumed", "step": self.done, "ranks": self.world}
+            fields = {"event": "resumed", "step": self.global_step, "ranks": self.world}
             self._telling.tell(fields)
 
 

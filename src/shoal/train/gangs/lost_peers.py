@@ -46,14 +46,20 @@ def end_to_try_again(why: str) -> NoReturn:
 
 
 def heed_raised_ranks() -> None:
-    """Let this agent end, and its other ranks with it, when one of them raised."""
+    """Let this agent end, and its ranks with it, when one of them raised.
+
+    At once: torch would wait for seconds for ranks that wait for each other, and who
+    started the agent ends whatever is left of it.
+    """
     signal.signal(RAISED, _end)
 
 
 def tell_agent() -> None:
-    """Tell the agent of this rank that the program raised."""
+    """Tell the agent of this rank that the program raised; it ends all of this."""
+    sys.stdout.flush()
+    sys.stderr.flush()
     os.kill(os.getppid(), RAISED)
 
 
 def _end(_number: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(OWN_FAULT)
+    os._exit(OWN_FAULT)

@@ -27,6 +27,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from shoal import task_metrics
 from shoal.errors import ShoalError
 from shoal.interfaces import transport_variables
+from shoal.train.counted_run import StepCount
 from shoal.train.devices import backend_of, finish_work, free_bytes
 from shoal.train.gangs import lost_peers, rendezvous
 from shoal.train.gangs.group_session import GroupSession, meet
@@ -95,7 +96,7 @@ class PipelineRun:
         self._loss = loss
         self._telling = RunLog()
         self._session: GroupSession | None = None
-        self._done = 0
+        self._count = StepCount(self._settings)
         around = TaskContext.of(os.environ)
         if around.recipe == "diloco":
             self._rank, self.world = meet(self._device, self._settings, around)
@@ -130,21 +131,22 @@ class PipelineRun:
                 keeps=True,
             )
             return
-        self._done = self._states.resume(self._rank, self.world, len(layers))
-        if self._done and self._rank == 0:
-            self._telling.tell({"event": "resumed", "step": self._done})
+        done = self._states.resume(self._rank, self.world, len(layers))
+        self._count.done = done
+        if done and self._rank == 0:
+            self._telling.tell({"event": "resumed", "step": done})
 
     @property
     def finished(self) -> bool:
         """Whether all steps are done."""
         if self._session is not None:
             return self._session.finished
-        return self._done >= self._settings.rounds * self._settings.inner_steps
+        return self._count.is_over
 
     @property
     def steps(self) -> int:
         """How many steps are done; with other workers, by the fastest of them."""
-        return self._done if self._session is None else self._session.global_step
+        return self._count.done if self._session is None else self._session.global_step
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> float | None:
         """Train on one batch; return the loss where it is known: on the last peer."""
@@ -161,17 +163,16 @@ class PipelineRun:
                 self._schedule.step()
             value = torch.stack(losses).mean().item() if losses else None
         self._states.step()
-        self._done += 1
+        ended = self._count.add()
         if self._session is not None:
             self._session.step(len(x), self._told(value), x.numel())
             return value
         if value is not None:
-            fields = {"event": "loss", "step": self._done, "loss": value}
+            fields = {"event": "loss", "step": self._count.done, "loss": value}
             self._telling.tell(fields)
-            task_metrics.log({"loss": value}, step=self._done)
-        rounds, rest = divmod(self._done, self._settings.inner_steps)
-        if not rest and rounds % self._settings.checkpoint_every == 0:
-            self._states.save(self._done)
+            task_metrics.log({"loss": value}, step=self._count.done)
+        if ended is not None and ended.saves:
+            self._states.save(self._count.done)
         return value
 
     def _told(self, value: float | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -25,6 +26,7 @@ class EnrolledWorker(msgspec.Struct):
     refusals: int = 0
     told: Directive | None = None
     told_at: float = 0.0
+    contributed_at: float = -math.inf  # the last time
 
     def must_repeat(self, epoch: int, now: float) -> bool:
         """Whether a directive seems lost; it may also have met the status midway."""
@@ -41,9 +43,10 @@ class EnrolledWorker(msgspec.Struct):
         if self.told is None:
             return wanted
         told = msgspec.structs.replace(self.told, seq=0)
-        # That it need not merge again what it has merged, it knows itself.
-        fewer = msgspec.structs.replace(told, updates=wanted.updates)
-        is_known = fewer == wanted and set(wanted.updates) <= set(told.updates)
+        # That it need not merge again what it has merged, it knows itself; and what it
+        # may forget, it is told with something else.
+        old = msgspec.structs.replace(told, updates=wanted.updates, safe=wanted.safe)
+        is_known = old == wanted and set(wanted.updates) <= set(told.updates)
         if is_known and not again:
             return None
         return self.told if told == wanted else wanted

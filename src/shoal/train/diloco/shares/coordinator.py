@@ -73,9 +73,12 @@ if TYPE_CHECKING:
     from shoal.train.diloco.messages import Status
 
 Kind = Literal["weights", "checkpoint"]
-TOGETHER_S: Final = 0.1
-"""Workers finish at about the same time. An owner is told of the first contribution at
-once, and of those that follow within this time together."""
+TOGETHER_S: Final = 0.25
+"""Workers finish at about the same time. An owner is told of contributions that come
+within this time together, and at once when no more are to come."""
+
+OFFER_S: Final = 60.0
+"""Whoever does not offer its weights for so long is passed over: another is asked."""
 
 FROM_HOST: Final = -1
 """The host is about to load weights, of an earlier life or run."""
@@ -154,6 +157,7 @@ class _Asked(msgspec.Struct):
     worker: str
     syncs: int
     saving: bool = False
+    since: float = 0.0
 
 
 class _Turn(msgspec.Struct):
@@ -183,10 +187,12 @@ class ShareCoordinator:
         self._here: int | None = None  # after how many syncs the host has the weights
         self._duties: dict[str, Duties] = {}
         self._told_at: dict[str, float] = {}
+        self._untold: dict[str, float] = {}  # since when there is more to tell
         self._tell_at = math.inf  # what waits for more to be told with it
         self._seq = 0
         self._orders = 0
         self._relieved: list[str] = []
+        self._came: dict[str, int] = {}  # how many syncs were closed then
         self._late_since: dict[str, float] = {}
         self._usual_s: float | None = None  # that a share takes on its way
 
@@ -210,6 +216,11 @@ class ShareCoordinator:
     def next_deadline(self) -> float | None:
         """When to deliver `RoundDeadline`, if ever."""
         due = [since + self._patience_s for since in self._late_since.values()]
+        due += [
+            each.since + OFFER_S
+            for each in self._asked.values()
+            if each.worker and not each.saving
+        ]
         if self._tell_at < math.inf:
             due.append(self._tell_at)
         if (other := self.rounds.next_deadline()) is not None:
@@ -311,6 +322,8 @@ class ShareCoordinator:
                 return
             if status.life > known.life:
                 self._lose(status.worker, turn)
+        if status.worker not in self._statuses:
+            self._came[status.worker] = self.rounds.closed
         self._statuses[status.worker] = status
 
     def _on_report(self, report: ShareReport) -> None:
@@ -380,10 +393,14 @@ class ShareCoordinator:
         return [name for name, said in here if said.loaded and not said.leaving]
 
     def _assign(self) -> None:
-        """Give every share an owner that has the weights and is not slow."""
+        """Give every share an owner that has the weights and is not slow.
+
+        Whoever came in the open sync has time until the next: it may be gone by then.
+        """
         loaded = self._loaded()
-        present = [name for name in loaded if name not in self._relieved]
-        present = present or loaded or sorted(self._statuses)
+        trusted = [name for name in loaded if name not in self._relieved]
+        stayed = [n for n in trusted if self._came[n] < self.rounds.closed]
+        present = stayed or trusted or loaded or sorted(self._statuses)
         if present:
             self.owners = assigned(self.owners, present, self.rounds.shares)
 
@@ -396,9 +413,10 @@ class ShareCoordinator:
 
     def _lose(self, worker: str, turn: _Turn) -> None:
         """Go on without a worker, and without what only it had."""
-        del self._statuses[worker]
+        del self._statuses[worker], self._came[worker]
         self._reports.pop(worker, None)
         self._duties.pop(worker, None)
+        self._untold.pop(worker, None)
         self._late_since.pop(worker, None)
         self._relieved = [name for name in self._relieved if name != worker]
         for number, sync in self._syncs.items():
@@ -500,7 +518,9 @@ class ShareCoordinator:
     def _answer_offers(self, turn: _Turn) -> None:
         loaded = self._loaded()
         for kind, asked in sorted(self._asked.items()):
-            if asked.worker not in loaded or self._is_ahead(asked.worker):
+            is_late = turn.now >= asked.since + OFFER_S and not asked.saving
+            if asked.worker not in loaded or is_late or self._is_ahead(asked.worker):
+                asked.since = turn.now
                 if not loaded:
                     continue
                 # By turns, so that all send alike.
@@ -545,15 +565,18 @@ class ShareCoordinator:
             if told is None and not _has_any(wanted):
                 continue
             if told is None or _asks_more(wanted, told):
-                may_wait_until = self._told_at.get(name, 0.0) + TOGETHER_S
-                if told and now < may_wait_until and not _is_urgent(wanted, told):
+                may_wait_until = self._untold.setdefault(name, now) + TOGETHER_S
+                if now < may_wait_until and not _is_urgent(wanted, told):
                     self._tell_at = min(self._tell_at, may_wait_until)
                     continue
+                del self._untold[name]
                 self._seq += 1
                 told = msgspec.structs.replace(wanted, seq=self._seq)
                 self._duties[name] = told
-            elif again != name or not self._must_repeat(name, told, now):
-                continue
+            else:
+                self._untold.pop(name, None)
+                if again != name or not self._must_repeat(name, told, now):
+                    continue
             self._told_at[name] = now
             effects.append(DirectOwner(name, told))
         return effects
@@ -567,7 +590,7 @@ class ShareCoordinator:
     def _duties_of(self, worker: str) -> Duties:
         shares = tuple(n for n, owner in enumerate(self.owners) if owner == worker)
         reductions = [
-            _reduction(number, sync, shares)
+            _reduction(number, sync, shares, self._expected(number, sync))
             for number, sync in sorted(self._syncs.items())
             if shares and sync.wanted
         ]
@@ -580,17 +603,25 @@ class ShareCoordinator:
             reductions=tuple(reductions[:OPEN_MAX]),
         )
 
+    def _expected(self, number: int, sync: _Sync) -> int:
+        """Return how many contributions a sync will have, as far as is known."""
+        is_open = number == self.rounds.closed
+        awaited = self.rounds.awaited if is_open else self.rounds.members
+        return len({*sync.wanted, *awaited})
+
 
 def _has_any(duties: Duties) -> bool:
     return bool(duties.reductions) or duties.offer is not None
 
 
-def _is_urgent(wanted: Duties, told: Duties) -> bool:
-    """Whether others wait for it: more than another contribution to fetch."""
-    orders = {each.sync: (each.order, each.shares) for each in told.reductions}
-    return wanted.offer != told.offer or any(
-        orders.get(each.sync, (0, each.shares)) != (each.order, each.shares)
+def _is_urgent(wanted: Duties, told: Duties | None) -> bool:
+    """Whether others wait for it: more than a contribution to fetch of several."""
+    known = {each.sync: each for each in told.reductions} if told else {}
+    offer = told.offer if told else None
+    return wanted.offer != offer or any(
+        each.is_complete or each.shares != known.get(each.sync, each).shares
         for each in wanted.reductions
+        if each != known.get(each.sync)
     )
 
 
@@ -604,7 +635,9 @@ def _asks_more(wanted: Duties, told: Duties) -> bool:
     return any(each not in told.reductions for each in wanted.reductions)
 
 
-def _reduction(number: int, sync: _Sync, shares: tuple[int, ...]) -> Reduction:
+def _reduction(
+    number: int, sync: _Sync, shares: tuple[int, ...], expected: int
+) -> Reduction:
     """Return what the owner of some shares is to do in a sync."""
     parts = sync.order.parts if sync.order else ()
     return Reduction(
@@ -620,6 +653,7 @@ def _reduction(number: int, sync: _Sync, shares: tuple[int, ...]) -> Reduction:
         ),
         sync.number if sync.order else 0,
         tuple(ShareWeight(each.worker, each.samples, each.scale) for each in parts),
+        expected,
     )
 
 

@@ -62,6 +62,12 @@ class Reduction(msgspec.Struct, frozen=True, omit_defaults=True):
     sources: Annotated[tuple[ShareSource, ...], Meta(max_length=SOURCES_MAX)]
     order: Count = 0  # rises with every decision; 0 before the first
     parts: Annotated[tuple[ShareWeight, ...], Meta(max_length=SOURCES_MAX)] = ()
+    expected: Count = 0  # sources in all, with those that are still to come
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all is told that others wait for."""
+        return self.order > 0 or len(self.sources) >= self.expected
 
 
 class Duties(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):

@@ -201,14 +201,17 @@ class Reducer:
     def news(self) -> ShareReport | None:
         """Return the finished duties, if others wait for what was not reported yet.
 
-        Of a sync of which something is being fetched, more follows in a moment. What
-        nobody waits for, such as that duties were heard, is told by a heartbeat.
+        Of a sync of which something is being fetched, more follows in a moment; and
+        nothing is decided before the last contribution is measured. What nobody waits
+        for, such as that duties were heard, is told by a heartbeat.
         """
+        reductions = self._duties.reductions if self._duties else ()
+        complete = {each.sync for each in reductions if each.is_complete}
         reported = {each.sync: each for each in self._reported}
         is_news = self._offered != self._reported_offer
         is_news |= tuple(self._spoiled) != self._reported_spoiled
         for each in self._done():
-            if not self._syncs[each.sync].fetching:
+            if each.sync in complete and not self._syncs[each.sync].fetching:
                 is_news |= each != reported.get(each.sync, Reduced(each.sync))
         return self.report() if is_news else None
 
