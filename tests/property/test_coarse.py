@@ -5,24 +5,21 @@ index, no shortcut and no numpy.
 """
 
 from collections.abc import Callable
-from math import inf
-from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.lab.replay.clusters import CountedSlots
-from shoal.lab.replay.preemptive import Preemptive, PreemptiveOptions, rule_named
-from shoal.lab.replay.protocols import PickOnce, rlscheduler, rlscheduler_jobs
+from shoal.lab.replay.preemption_rules import rule_named
+from shoal.lab.replay.preemptive import Preemptive, PreemptiveOptions
+from shoal.lab.replay.protocols import rlscheduler, rlscheduler_jobs
 from shoal.lab.replay.queues import JobColumns, Ordered, SomeJobs
 from shoal.lab.replay.run_to_completion import Backfill, InOrder
 from shoal.lab.traces.values import TraceJob
 from shoal.policy.queueing.queue_orders import ORDERS, QueueOrder, order_named
 
 SLOTS = 4
-CROWDED = 8
-ONE_PICK_SEEDS = 60
 WORKLOADS = st.lists(
     st.tuples(
         st.integers(0, 6), st.integers(1, 8), st.integers(0, 5), st.integers(1, SLOTS)
@@ -106,81 +103,6 @@ def naive_again(
     return [float(started[n]) for n in range(len(jobs))]
 
 
-class NaiveOnce:
-    """Picks a job and stays with it: two lists, sorted in place, one event at a time.
-
-    Sorts are stable, so of equal jobs the list says which is first.
-    """
-
-    def __init__(self, jobs: list[TraceJob], order: QueueOrder, slots: int) -> None:
-        self.jobs, self.order, self.slots = jobs, order, slots
-        self.started: dict[int, float] = {}
-        self.running: list[int] = []
-        self.waiting: list[int] = []
-        self.coming = list(range(len(jobs)))
-        self.now = 0.0
-
-    def starts(self, *, backfill: bool) -> list[float]:
-        while self.coming or self.waiting:
-            if not self.waiting:
-                self.step()
-                continue
-            self.waiting.sort(key=self.score)
-            picked = self.waiting[0]
-            promise = self.promise(picked) if backfill else 0.0
-            while not self.fits(picked):
-                if backfill:
-                    self.waiting.sort(key=lambda n: self.jobs[n].submitted_s)
-                    for n in self.waiting.copy():
-                        in_time = self.now + self.jobs[n].requested_s < promise
-                        if in_time and self.fits(n):
-                            self.start(n)
-                self.step()
-            self.start(picked)
-        return [self.started[n] for n in range(len(self.jobs))]
-
-    def score(self, n: int) -> tuple[float, float]:
-        key = key_of(self.order, self.jobs[n], self.now)
-        settled = self.order.changes != "by waiting"
-        return key, self.jobs[n].submitted_s if settled else 0.0
-
-    def fits(self, n: int) -> bool:
-        return self.jobs[n].slots <= self.free()
-
-    def free(self) -> int:
-        return self.slots - sum(self.jobs[n].slots for n in self.running)
-
-    def start(self, n: int) -> None:
-        self.started[n] = self.now
-        self.running.append(n)
-        self.waiting.remove(n)
-
-    def promise(self, picked: int) -> float:
-        room, at = self.free(), self.now
-        if room >= self.jobs[picked].slots:
-            return at
-        self.running.sort(key=lambda n: self.started[n] + self.jobs[n].requested_s)
-        for n in self.running:
-            room += self.jobs[n].slots
-            at = self.started[n] + self.jobs[n].requested_s
-            if room >= self.jobs[picked].slots:
-                break
-        return at
-
-    def step(self) -> None:
-        self.running.sort(key=self.end)
-        first_end = self.end(self.running[0]) if self.running else inf
-        if self.coming and self.jobs[self.coming[0]].submitted_s <= first_end:
-            self.now = max(self.now, self.jobs[self.coming[0]].submitted_s)
-            self.waiting.append(self.coming.pop(0))
-        else:
-            self.now = max(self.now, first_end)
-            self.running.pop(0)
-
-    def end(self, n: int) -> float:
-        return self.started[n] + self.jobs[n].run_s
-
-
 def naive_preemptive(
     jobs: list[TraceJob], key: Callable[[TraceJob, int], float]
 ) -> list[float]:
@@ -222,44 +144,6 @@ def test_a_queue_that_is_thought_over_is_that_of_the_naive_simulator(
     assert outcome.started_s.tolist() == naive
 
 
-def crowded(rng: Random) -> list[TraceJob]:
-    """Jobs of few sizes that come, end and are promised room at the same moments.
-
-    Some have an earlier submit than the one before, and some run past their request.
-    """
-    longest = rng.choice((3, 10, 100))
-    at, jobs = rng.choice((0, 1_000)), list[TraceJob]()
-    for number in range(rng.choice((8, 20, 40))):
-        at += rng.choice((0, 0, 1, rng.randint(0, longest)))
-        run = rng.randint(1, longest)
-        jobs.append(
-            TraceJob(
-                id=str(number),
-                submitted_s=at - rng.choice((0, 0, 0, min(at, 4))),
-                run_s=run,
-                requested_s=rng.choice((run, run, rng.randint(1, 2 * longest))),
-                slots=rng.choice((1, 1, 2, CROWDED // 2, rng.randint(1, CROWDED))),
-            )
-        )
-    return jobs
-
-
-@pytest.mark.parametrize("backfill", [False, True])
-@pytest.mark.parametrize("name", BATCH_ORDERS)
-def test_a_queue_with_one_pick_is_that_of_the_naive_simulator(
-    name: str, backfill: bool
-) -> None:
-    order = order_named(name)
-    for seed in range(ONE_PICK_SEEDS):
-        jobs = crowded(Random(seed))
-
-        queue = Ordered(order, JobColumns(jobs))
-        outcome = PickOnce(jobs, CountedSlots(CROWDED), queue, backfill=backfill).run()
-
-        naive = NaiveOnce(jobs, order, CROWDED).starts(backfill=backfill)
-        assert outcome.started_s.tolist() == naive, f"seed {seed}"
-
-
 def test_whole_nodes_are_given_out_and_orders_go_by_slots() -> None:
     """Three slots of nine take two of five nodes, so that two jobs run at once."""
     jobs = jobs_of([(0, 5, 0, 3), (0, 5, 0, 3), (0, 5, 0, 3)])
@@ -279,22 +163,6 @@ def test_a_job_of_unknown_length_gets_one_but_no_request() -> None:
     listed = rlscheduler_jobs([never, unknown, known])
 
     assert [(job.run_s, job.requested_s) for job in listed] == [(5, 5), (10, -1)]
-
-
-def test_of_jobs_that_end_together_the_one_with_the_earlier_request_ends_first() -> (
-    None
-):
-    """Its two slots let the last job pass; the other's one slot would have not."""
-    late, soon, long = (0, 10, 5, 1), (0, 10, 0, 2), (0, 40, 0, 1)
-    picked, three, two = (1, 5, 0, 4), (1, 5, 0, 3), (1, 5, 0, 2)
-    jobs = jobs_of([late, soon, long, picked, three, two])
-
-    queue = Ordered(order_named("fcfs"), JobColumns(jobs))
-    outcome = PickOnce(jobs, CountedSlots(SLOTS), queue, backfill=True).run()
-
-    assert outcome.started_s.tolist() == [1, 1, 1, 41, 16, 11]
-    naive = NaiveOnce(jobs, order_named("fcfs"), SLOTS)
-    assert naive.starts(backfill=True) == [1, 1, 1, 41, 16, 11]
 
 
 @given(drawn=WORKLOADS)

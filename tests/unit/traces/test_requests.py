@@ -1,5 +1,8 @@
 """Requests to language models: two formats, one model, and what is in a trace."""
 
+import csv
+import gzip
+import json
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -163,3 +166,48 @@ def test_the_blocks_of_the_published_conversations_name_all_that_went_before() -
             assert before.setdefault(block, previous) == previous
 
     assert len(before) > 2_000
+
+
+def test_the_figures_of_the_published_conversations_are_those_of_a_plain_count() -> (
+    None
+):
+    path = real("mooncake/conversation_trace.jsonl.gz")
+    with gzip.open(path, "rt") as file:
+        lines = [json.loads(line) for line in file]
+    found, seen = 0, set[int]()
+    for line in lines:
+        news = (n for n, block in enumerate(line["hash_ids"]) if block not in seen)
+        found += next(news, len(line["hash_ids"]))
+        seen.update(line["hash_ids"])
+
+    summary = summary_of(requests(path), (len(seen),))
+
+    assert summary.requests == len(lines) == 12_031
+    assert summary.blocks == sum(-(-line["input_length"] // 512) for line in lines)
+    assert summary.reuse[0].found_pct == pytest.approx(100 * found / summary.blocks)
+    for told, name in ((summary.input, "input"), (summary.output, "output")):
+        tokens = sorted(line[f"{name}_length"] for line in lines)
+        assert told.mean == pytest.approx(sum(tokens) / len(tokens))
+        assert told.median == pytest.approx(tokens[len(tokens) // 2], rel=0.02)
+        assert told.longest == tokens[-1]
+
+
+@pytest.mark.parametrize(("name", "count"), [("code", 8_819), ("conv", 19_366)])
+def test_the_figures_of_azures_requests_are_those_of_a_plain_count(
+    name: str, count: int
+) -> None:
+    path = real(f"azure_llm/AzureLLMInferenceTrace_{name}.csv.gz")
+    with gzip.open(path, "rt") as file:
+        lines = list(csv.DictReader(file))
+
+    summary = summary_of(requests(path))
+
+    assert summary.requests == len(lines) == count
+    assert summary.reuse == ()
+    for told, column in (
+        (summary.input, "ContextTokens"),
+        (summary.output, "GeneratedTokens"),
+    ):
+        tokens = [int(line[column]) for line in lines]
+        assert told.mean == pytest.approx(sum(tokens) / len(tokens))
+        assert told.longest == max(tokens)

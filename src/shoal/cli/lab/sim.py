@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 COMMANDS: Final[dict[str, str]] = {
+    "goodput": "shoal.cli.lab.sim_goodput:goodput",
     "reproduce": "shoal.cli.lab.sim_traces:reproduce",
     "sweep": "shoal.cli.lab.sim_sweep:sweep",
     "traces": "shoal.cli.lab.sim_traces:traces",

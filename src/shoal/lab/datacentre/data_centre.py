@@ -86,9 +86,11 @@ class DataCentre:
         agenda = Agenda()
         nodes = dict(zip(self.names, fabric.hosts, strict=True))
         by_job = {drawn_job.job: drawn_job for drawn_job in drawn.jobs}
-        self.traffic = Traffic(agenda, self.routes, nodes, by_job)
-        devices = {d.id: place for place, d in enumerate(settings.host.devices)}
-        self.recorder = Recorder(agenda, drawn.jobs, self.traffic, devices)
+        self.traffic = Traffic(agenda, self.routes, nodes, by_job, settings.hosts)
+        devices = {f"gpu{n}": n for n in range(settings.hosts.devices_max)}
+        self.recorder = Recorder(
+            agenda, drawn.jobs, self.traffic, devices, drawn.services
+        )
         self.meter = Meter(self.routes)
         self.world = World(settings.seed, agenda, self._assemble, self.recorder)
         self.world.network.jitter_s = JITTER_S
@@ -105,12 +107,6 @@ class DataCentre:
         self._pending = 0  # planned_faults to come
         self._populate()
         self._plan_faults()
-
-    @property
-    def width(self) -> float:
-        """A host's devices, or its CPUs if it has none."""
-        host = self.settings.host
-        return len(host.devices) or host.cpu_milli / 1_000
 
     # Building.
 
@@ -175,7 +171,9 @@ class DataCentre:
                 roles=ROLES,
                 owner=OWNER,
                 grant=trust.grant(node, ROLES, OWNER, valid_for_s=1e9),
-                capacity=_labelled(self.settings.host, self.fabric, leaf),
+                capacity=_labelled(
+                    self.settings.hosts[place].capacity, self.fabric, leaf
+                ),
             )
             self.world.add(spec, up=False)
             if node not in late:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from shoal.lab.datacentre.settings import JobKind
 from shoal.model.ids import JobId, NodeId, OwnerId
 from shoal.model.job import Job, Retry
 from shoal.sim.node.driver import Behaviour, Plans
@@ -16,7 +17,8 @@ from shoal.sim.workload import Errand, make_group
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shoal.lab.datacentre.settings import JobKind, ScenarioSettings
+    from shoal.lab.datacentre.services import ServiceKind
+    from shoal.lab.datacentre.settings import ScenarioSettings
 
 WARM_UP_S: Final = 5.0
 """Hosts boot and meet before the first job comes."""
@@ -40,6 +42,7 @@ class DrawnJobs(msgspec.Struct, frozen=True):
     jobs: tuple[DrawnJob, ...]
     errands: tuple[Errand, ...]
     plans: Plans
+    services: dict[JobId, ServiceKind] = {}
 
     @property
     def last_s(self) -> float:
@@ -58,7 +61,7 @@ def draw_jobs(
     )
     runs = [_draw_run_s(kind, rng) for kind in chosen]
     doors = [NodeId(name) for name in settings.submit_to] or list(hosts)
-    times = _draw_times(settings, _span_s(settings, chosen, runs, len(hosts)), rng)
+    times = _draw_times(settings, _span_s(settings, chosen, runs), rng)
     drawn: list[DrawnJob] = []
     errands: list[Errand] = []
     plans: Plans = {}
@@ -69,7 +72,36 @@ def draw_jobs(
         drawn.append(DrawnJob(id_, kind, door, at_s, run_s))
         errands.append(Errand(job=job, scheduler=door, at_s=at_s))
         plans.update({task.id: Behaviour(run_s=run_s) for task in job.tasks()})
-    return DrawnJobs(tuple(drawn), tuple(errands), plans)
+    services: dict[JobId, ServiceKind] = {}
+    for number, service in enumerate(settings.services):
+        id_ = JobId(f"{service.name}-service-{number}")
+        door = doors[number % len(doors)]
+        job = service.job(id_, OWNER)
+        services[id_] = service
+        drawn.append(DrawnJob(id_, _replicas(service), door, WARM_UP_S, service.run_s))
+        errands.append(Errand(job=job, scheduler=door, at_s=WARM_UP_S))
+        plans.update({t.id: Behaviour(run_s=service.run_s) for t in job.tasks()})
+    return DrawnJobs(tuple(drawn), tuple(errands), plans, services)
+
+
+def _replicas(service: ServiceKind) -> JobKind:
+    """Return the replicas of a service as a kind of job, whose time no host changes."""
+    return JobKind(
+        name=service.name,
+        weight=1.0,
+        tasks=service.replicas,
+        gang=False,
+        profile=service.profile,
+        gpus=0 if service.profile.gpu is None else service.profile.gpu.count,
+        run_s=(service.run_s, service.run_s),
+        stage_bytes=0,
+        step_s=1.0,
+        allreduce_bytes=0,
+        priority=service.priority,
+        preempt=service.preempt,
+        same_leaf="no",
+        timed=True,
+    )
 
 
 def _job(id_: JobId, kind: JobKind) -> Job:
@@ -99,23 +131,25 @@ def _span_s(
     settings: ScenarioSettings,
     kinds: Sequence[JobKind],
     runs: Sequence[float],
-    hosts: int,
 ) -> float:
     """Return the span of all arrivals, so that jobs load the hosts as asked."""
     if settings.over_s is not None:
         return settings.over_s
-    per_host = len(settings.host.devices)
-    if per_host and any(kind.gpus for kind in settings.kinds):
+    if settings.hosts.devices_max and any(kind.gpus for kind in settings.kinds):
         work = sum(
             kind.tasks * kind.gpus * run_s
             for kind, run_s in zip(kinds, runs, strict=True)
         )
-        return work / (settings.load * hosts * per_host)
+        return work / (settings.load * settings.hosts.work)
     work = sum(
         kind.tasks * kind.profile.cpu_milli * run_s
         for kind, run_s in zip(kinds, runs, strict=True)
     )
-    return work / (settings.load * hosts * settings.host.cpu_milli)
+    cpu_milli = sum(
+        settings.hosts[place].capacity.cpu_milli * settings.hosts[place].speed
+        for place in range(len(settings.hosts))
+    )
+    return work / (settings.load * cpu_milli)
 
 
 def _draw_times(settings: ScenarioSettings, span_s: float, rng: Random) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -96,6 +96,7 @@ class Recorder(HostWatch):
         drawn: Sequence[DrawnJob],
         traffic: Traffic,
         devices: dict[str, int],
+        services: Collection[JobId] = (),
     ) -> None:
         super().__init__()
         self.lives = {t.job: JobLife(t.at_s, t.kind.tasks) for t in drawn}
@@ -110,6 +111,8 @@ class Recorder(HostWatch):
         self._agenda = agenda
         self._traffic = traffic
         self._devices = devices
+        self.replicas: list[Bar] = []  # of services, all of them
+        self._services = services
         self._running: dict[tuple[int, int], Bar] = {}
         self._displaced: dict[Attempt, None] = {}
         self._arrived = 0
@@ -142,6 +145,8 @@ class Recorder(HostWatch):
         bar = Bar(task.job, host.index, places, self._agenda.now, width=width)
         if len(self.bars) < BARS_MAX:
             self.bars.append(bar)
+        if task.job in self._services:
+            self.replicas.append(bar)
         self._running[host.index, process.pid] = bar
         self.starts += 1
         life = self.lives[task.job]

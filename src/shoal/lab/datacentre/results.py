@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from shoal.lab.datacentre.services import Replica, ServiceResult, serve
 from shoal.model.ids import JobId
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     gossip: GossipResult
     series: Series
     hosts_used: tuple[float, ...]  # share of the devices of each host
+    services: tuple[ServiceResult, ...] = ()
     events: int
     history: str
 
@@ -124,7 +127,7 @@ def summarise(centre: DataCentre, events: int, history: str) -> RunResult:
         if life.submitted <= now
     ]
     makespan_s = max((life.ended for life in over.values()), default=centre.world.now)
-    size = centre.width
+    hosts = centre.settings.hosts
     return RunResult(
         policy=centre.policy,
         overlay=centre.overlay,
@@ -142,7 +145,7 @@ def summarise(centre: DataCentre, events: int, history: str) -> RunResult:
         jct_mean_s=_mean(times),
         jct_p99_s=quantile(times, 0.99),
         slowdown_mean=_mean(_slowdowns(over, runs_s)),
-        utilisation=recorder.busy_s / (size * len(centre.names) * makespan_s),
+        utilisation=recorder.busy_s / (hosts.widths * makespan_s),
         moved_bytes=traffic.moved_bytes,
         cross_leaf_share=traffic.crossed_bytes / max(1.0, traffic.moved_bytes),
         links=_links(centre, makespan_s),
@@ -153,8 +156,9 @@ def summarise(centre: DataCentre, events: int, history: str) -> RunResult:
         message_bytes=meter.bytes.total(),
         by_message=dict(sorted(meter.counts.items())),
         gossip=_gossip(centre),
-        series=_series(recorder.points, makespan_s, size * len(centre.names)),
+        series=_series(recorder.points, makespan_s, hosts.widths),
         hosts_used=_hosts_used(centre, makespan_s),
+        services=_services(centre),
         events=events,
         history=history,
     )
@@ -195,7 +199,26 @@ def _hosts_used(centre: DataCentre, span_s: float) -> tuple[float, ...]:
     used = [0.0] * len(centre.names)
     for bar in centre.recorder.bars:
         used[bar.host] += bar.width * (bar.ended - bar.began)
-    return tuple(amount / (centre.width * span_s) for amount in used)
+    hosts = centre.settings.hosts
+    return tuple(
+        amount / (max(1e-9, hosts.width(place)) * span_s)
+        for place, amount in enumerate(used)
+    )
+
+
+def _services(centre: DataCentre) -> tuple[ServiceResult, ...]:
+    """Serve the requests of all services with the replicas that there were."""
+    hosts, results = centre.settings.hosts, list[ServiceResult]()
+    for job, kind in centre.drawn.services.items():
+        replicas = [
+            Replica(bar.began, bar.ended, hosts[bar.host].speed)
+            for bar in centre.recorder.replicas
+            if bar.job == job
+        ]
+        since = centre.recorder.lives[job].submitted
+        rng = Random(f"{centre.settings.seed}/{job}")
+        results.append(serve(kind, replicas, since, rng))
+    return tuple(results)
 
 
 def _gossip(centre: DataCentre) -> GossipResult:

@@ -94,6 +94,34 @@ class HostSpec(_Spec, frozen=True, kw_only=True):
     gpu: Amount = "A100:80GB:4"
 
 
+class HostKindSpec(HostSpec, frozen=True, kw_only=True):
+    """Hosts of one kind, among others: the next `count` hosts of the fabric."""
+
+    name: Name
+    count: Few
+    speed: Ratio = 1.0  # of its devices: a task of 10 s takes 10 s / speed
+    link: CableSpec = CableSpec()  # instead of the fabric's `host_link`
+
+
+class ScenarioServices(_Spec, frozen=True, kw_only=True):
+    """An inference service: replicas that answer requests, each with a queue."""
+
+    name: Name
+    replicas: Annotated[int, Meta(ge=1, le=4_096)] = 1
+    gpu: Amount = 1
+    cpu: Amount = 4
+    memory: Amount = "16GB"
+    run: Amount = "5m"  # how long it serves
+    rate: Annotated[float, Meta(gt=0, le=1e6)] = 10.0  # requests a second, on average
+    peak: Annotated[float, Meta(ge=1, le=1_000)] = 1.0  # as often, in the middle
+    takes: Amount = "100ms"  # a request, on a host of speed 1; drawn around this
+    at_once: Annotated[int, Meta(ge=1, le=4_096)] = 1  # that a replica works on
+    queue: Annotated[int, Meta(ge=0, le=1_000_000)] = 16  # more are refused
+    within: Amount = "1s"  # an answer that comes later is late
+    priority: Priority = 0
+    preempt: bool = False
+
+
 class ScenarioJobs(_Spec, frozen=True, kw_only=True):
     """One kind of job; `weight` says how often it comes among the others."""
 
@@ -112,6 +140,7 @@ class ScenarioJobs(_Spec, frozen=True, kw_only=True):
     priority: Priority = 0
     preempt: bool = False
     same_leaf: Literal["no", "prefer", "require"] = "no"
+    speeds: dict[Name, Ratio] = {}  # by model of GPU, instead of the hosts' own
 
 
 class JobsSpec(_Spec, frozen=True, kw_only=True):
@@ -181,6 +210,8 @@ class Scenario(_Spec, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     fabric: FabricSpec = LeafSpineSpec()
     host: HostSpec = HostSpec()
+    hosts: Annotated[tuple[HostKindSpec, ...], Meta(max_length=256)] = ()
+    services: Annotated[tuple[ScenarioServices, ...], Meta(max_length=64)] = ()
     jobs: JobsSpec = JobsSpec()
     policies: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=16)] = (
         "nearest",

@@ -10,18 +10,25 @@ from msgspec import UNSET
 
 from shoal.errors import SpecError, UsageError
 from shoal.lab.datacentre.fabrics import build_fabric
+from shoal.lab.datacentre.host_kinds import (
+    DealtHosts,
+    HostKind,
+    deal_hosts,
+    relinked,
+)
 from shoal.lab.datacentre.scenario import (
     Amount,
     CableSpec,
     EventSpec,
-    HostSpec,
     JobsSpec,
     OverlayName,
     Scenario,
     ScenarioJobs,
+    ScenarioServices,
 )
+from shoal.lab.datacentre.services import ServiceKind
 from shoal.model.gpu import parse_gpu
-from shoal.model.resources import Capacity, Device, Ledger, Profile
+from shoal.model.resources import Capacity, Ledger, Profile
 from shoal.model.spec.canonical import at
 from shoal.model.units import parse_cpu, parse_duration, parse_size, parse_whole
 from shoal.policy.registry import Registry
@@ -61,6 +68,12 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     preempt: bool
     same_leaf: Literal["no", "prefer", "require"]
     checkpoint_s: float | None = None  # time between two checkpoints of a gang
+    speeds: dict[str, float] = {}  # by model of GPU, instead of the hosts' own
+    timed: bool = False  # it runs as long on any host
+
+    def speed_on(self, host: HostKind) -> float:
+        """How fast such a job is on a host."""
+        return 1.0 if self.timed else self.speeds.get(host.model, host.speed)
 
 
 class PlannedFault(msgspec.Struct, frozen=True):
@@ -77,13 +90,14 @@ class ScenarioSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     seed: int
-    host: Capacity
+    hosts: DealtHosts
     arrivals: Arrivals
     jobs: int
     load: float
     over_s: float | None
     submit_to: tuple[str, ...]  # hosts by name; none: any
     kinds: tuple[JobKind, ...]
+    services: tuple[ServiceKind, ...] = ()
     policies: tuple[str, ...]
     overlays: tuple[OverlayName, ...]
     interval_s: float
@@ -101,6 +115,7 @@ class ScenarioSettings(msgspec.Struct, frozen=True, kw_only=True):
 def resolve(scenario: Scenario, folder: Path) -> tuple[ScenarioSettings, Fabric]:
     """Return the numbers and the fabric; raise `SpecError` with the path of a fault."""
     fabric = build_fabric(scenario.fabric, folder, cable_of=_cable)
+    fabric = relinked(fabric, scenario.hosts, _cable)
     if len(fabric.hosts) > HOSTS_MAX:
         raise SpecError(
             f"{len(fabric.hosts)} hosts are too many for the message-level world",
@@ -108,7 +123,7 @@ def resolve(scenario: Scenario, folder: Path) -> tuple[ScenarioSettings, Fabric]
             because=f"the most is {HOSTS_MAX}",
             hint="`shoal sim traces` replays larger clusters, without messages",
         )
-    host = _host(scenario.host)
+    hosts = deal_hosts(scenario, len(fabric.hosts))
     jobs = scenario.jobs
     arrivals, count = _arrivals(jobs.arrivals)
     overlay = scenario.gossip.overlay
@@ -116,13 +131,17 @@ def resolve(scenario: Scenario, folder: Path) -> tuple[ScenarioSettings, Fabric]
     settings = ScenarioSettings(
         name=scenario.name,
         seed=scenario.seed,
-        host=host,
+        hosts=hosts,
         arrivals=arrivals,
         jobs=count,
         load=jobs.load,
         over_s=_maybe("$.jobs.over", parse_duration, jobs.over),
         submit_to=_submit_to(jobs, fabric),
         kinds=tuple(_kind(f"$.jobs.mix[{n}]", spec) for n, spec in enumerate(jobs.mix)),
+        services=tuple(
+            _service(f"$.services[{n}]", spec)
+            for n, spec in enumerate(scenario.services)
+        ),
         policies=_policies(scenario.policies),
         overlays=(overlay,) if isinstance(overlay, str) else overlay,
         interval_s=at("$.gossip.interval", parse_duration, scenario.gossip.interval),
@@ -161,21 +180,24 @@ def parse_bandwidth(amount: Amount) -> int:
     )
 
 
-def _host(spec: HostSpec) -> Capacity:
-    need = at("$.host.gpu", parse_gpu, spec.gpu)
-    devices: tuple[Device, ...] = ()
-    if need is not None:
-        model = need.models[0] if need.models else "GPU"
-        vendor = need.vendor or "nvidia"
-        devices = tuple(
-            Device(f"gpu{n}", vendor, model, need.memory_min_bytes)
-            for n in range(need.count)
-        )
-    return Capacity(
-        cpu_milli=at("$.host.cpu", parse_cpu, spec.cpu),
-        memory_bytes=at("$.host.memory", parse_size, spec.memory),
-        disk_bytes=1 << 40,
-        devices=devices,
+def _service(path: str, spec: ScenarioServices) -> ServiceKind:
+    return ServiceKind(
+        name=spec.name,
+        replicas=spec.replicas,
+        profile=Profile(
+            cpu_milli=at(f"{path}.cpu", parse_cpu, spec.cpu),
+            memory_bytes=at(f"{path}.memory", parse_size, spec.memory),
+            gpu=at(f"{path}.gpu", parse_gpu, spec.gpu),
+        ),
+        run_s=at(f"{path}.run", parse_duration, spec.run),
+        rate=spec.rate,
+        peak=spec.peak,
+        takes_s=at(f"{path}.takes", parse_duration, spec.takes),
+        at_once=spec.at_once,
+        queue=spec.queue,
+        within_s=at(f"{path}.within", parse_duration, spec.within),
+        priority=spec.priority,
+        preempt=spec.preempt,
     )
 
 
@@ -200,6 +222,7 @@ def _kind(path: str, spec: ScenarioJobs) -> JobKind:
         preempt=spec.preempt,
         same_leaf=spec.same_leaf,
         checkpoint_s=_maybe(f"{path}.checkpoint", parse_duration, spec.checkpoint),
+        speeds=dict(spec.speeds),
     )
 
 
@@ -306,15 +329,22 @@ def _happening(path: str, spec: EventSpec, fabric: Fabric) -> PlannedFault:
 def _require_room(settings: ScenarioSettings, fabric: Fabric) -> None:
     """Refuse jobs that could never run: nothing would say why they wait."""
     hosts = len(fabric.hosts)
-    for place, kind in enumerate(settings.kinds):
-        view = _slots(settings.host, kind.profile)
-        needed = kind.tasks if kind.gang else 1
-        if view * hosts < needed:
+    wants = [
+        (f"$.jobs.mix[{n}]", kind.name, kind.profile, kind.tasks if kind.gang else 1)
+        for n, kind in enumerate(settings.kinds)
+    ] + [
+        (f"$.services[{n}]", kind.name, kind.profile, kind.replicas)
+        for n, kind in enumerate(settings.services)
+    ]
+    for path, name, profile, needed in wants:
+        room = [_slots(kind.capacity, profile) for kind in settings.hosts.kinds]
+        most = sum(room[number] for number in settings.hosts.of)
+        if most < needed:
             raise SpecError(
-                f"job '{kind.name}' can never run",
-                path=f"$.jobs.mix[{place}]",
+                f"job '{name}' can never run",
+                path=path,
                 because=f"it needs room for {needed} tasks at once, and {hosts} hosts "
-                f"have room for {view * hosts}",
+                f"have room for {most}",
                 hint="ask for less, or give hosts more",
             )
 

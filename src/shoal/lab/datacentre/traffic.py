@@ -23,6 +23,7 @@ from shoal.sim.node.driver import SIGTERM_CODE
 from shoal.topology.sharing import Floats, Sharing
 
 if TYPE_CHECKING:
+    from shoal.lab.datacentre.host_kinds import DealtHosts
     from shoal.lab.datacentre.jobs import DrawnJob
     from shoal.model.ids import GroupId, JobId, NodeId, TaskId
     from shoal.sim.agenda import Agenda
@@ -63,6 +64,7 @@ class _Gang(msgspec.Struct, eq=False):
     flow: int | None = None
     began: float = 0.0  # when all were ready
     run_s: float = 0.0  # how long it takes from there, if it needs no link
+    speed: float = 1.0  # that of its slowest host
     saver: tuple[SimHost, SimProcess] | None = None  # its first rank
 
 
@@ -83,6 +85,7 @@ class Traffic:
         routes: Routes,
         nodes: dict[NodeId, int],
         drawn: dict[JobId, DrawnJob],
+        hosts: DealtHosts,
     ) -> None:
         links = routes.fabric.links
         self.sharing = Sharing([link.bandwidth_bps / 8 for link in links for _ in "ab"])
@@ -93,6 +96,9 @@ class Traffic:
         self._routes = routes
         self._nodes = nodes
         self._drawn = drawn
+        self._hosts = hosts
+        places = {node: place for place, node in enumerate(routes.fabric.hosts)}
+        self._places = places  # of nodes of the fabric, among hosts
         self._flows: dict[int, _Flow] = {}
         self._flow_seq = 0
         self._counted_at = 0.0
@@ -166,7 +172,8 @@ class Traffic:
         task, member = process.start.task, (host.index, process.pid)
         kind = self._drawn[task.job].kind
         if not kind.gang or task.size == 1:
-            left_s = run_s * self._share_left.get(task.id, 1.0)
+            speed = kind.speed_on(self._hosts[host.index])
+            left_s = run_s * self._share_left.get(task.id, 1.0) / speed
             self._solos[member] = _Solo(self._agenda.now, left_s)
             self._agenda.after(left_s, done)
             return
@@ -187,10 +194,13 @@ class Traffic:
         kind = self._drawn[gang.job].kind
         left = self._share_left.get(gang.job, 1.0)
         ranks = sorted(node for node, _ in gang.ready.values())
+        gang.speed = min(
+            kind.speed_on(self._hosts[self._places[node]]) for node in ranks
+        )  # They wait for the slowest at every step.
         ring = [(a, b) for a, b in zip(ranks, ranks[1:] + ranks[:1], strict=True)]
         pairs = tuple((a, b) for a, b in ring if a != b)
         over = partial(self._over, try_, gang)
-        gang.began, gang.run_s = self._agenda.now, run_s * left
+        gang.began, gang.run_s = self._agenda.now, run_s * left / gang.speed
         if kind.checkpoint_s:
             self._agenda.after(kind.checkpoint_s, self._save, try_, gang)
         each_bytes = 2 * (gang.size - 1) / gang.size * kind.allreduce_bytes
@@ -199,7 +209,8 @@ class Traffic:
             return
         steps = run_s / kind.step_s
         alone = self._alone(pairs)
-        most = each_bytes / (kind.step_s + each_bytes / alone) if alone else 0.0
+        step_s = kind.step_s / gang.speed
+        most = each_bytes / (step_s + each_bytes / alone) if alone else 0.0
         gang.flow = self._begin(pairs, steps * each_bytes * left, over, most)
 
     def _over(self, try_: Try, gang: _Gang) -> None:
@@ -241,7 +252,7 @@ class Traffic:
         drawn_job = self._drawn[gang.job]
         if gang.flow is None:
             done_s = self._agenda.now - gang.began
-            return max(0.0, gang.run_s - done_s) / drawn_job.run_s
+            return max(0.0, gang.run_s - done_s) * gang.speed / drawn_job.run_s
         flow = self._flows[gang.flow]
         self._advance(flow)
         if flow.most <= 0:

@@ -13,7 +13,8 @@ from shoal.errors import UsageError
 from shoal.lab.replay.cluster_fill import fill, policy_named, typical_pods
 from shoal.lab.replay.clusters import CountedSlots, HostSlots, WorkerPool
 from shoal.lab.replay.figures import METRICS, ReplayOutcome
-from shoal.lab.replay.preemptive import Preemptive, PreemptiveOptions, rule_named
+from shoal.lab.replay.preemption_rules import rule_named
+from shoal.lab.replay.preemptive import Preemptive, PreemptiveOptions
 from shoal.lab.replay.protocols import muri, rlscheduler, start_overhead_s, waiting
 from shoal.lab.replay.queues import Live
 from shoal.lab.replay.run_to_completion import Backfill, EveryFit, InOrder

@@ -1,8 +1,7 @@
 """Jobs that are stopped and resumed: who runs is decided at every event.
 
 All running jobs are placed anew at each event, from an empty cluster. `Preemptive`
-keeps how far each job is; a `PreemptionRule` says who runs: `ByOrder` goes by a queue
-order, `ByService` by the service that jobs have had, `Braided` lets jobs share GPUs.
+keeps how far each job is; a `PreemptionRule` says who runs: see `preemption_rules`.
 
 Times are whole microseconds, kept in floats, which hold them exactly: with seconds
 in floats a job would come close to a level of service and never reach it.
@@ -11,7 +10,7 @@ in floats a job would come close to a level of service and never reach it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from math import ceil, inf
+from math import inf
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 
 import msgspec
@@ -20,8 +19,6 @@ import numpy as np
 from shoal.lab.replay.engine import replay
 from shoal.lab.replay.figures import ReplayOutcome
 from shoal.lab.replay.queues import JobColumns
-from shoal.policy.queueing.braid import Braid, Candidate, Disturbances, Step
-from shoal.policy.queueing.queue_orders import Las, order_named
 from shoal.policy.table.rows import Floats
 
 if TYPE_CHECKING:
@@ -29,10 +26,8 @@ if TYPE_CHECKING:
 
     from shoal.lab.replay.clusters import CountedSlots, HostSlots
     from shoal.lab.traces.values import TraceJob
-    from shoal.policy.queueing.queue_orders import QueueOrder
 
 TICKS_PER_S: Final = 1_000_000
-REMAINING_MIN_S: Final = 1e-6
 
 Overheads: TypeAlias = Literal["none", "when started", "at every event"]
 
@@ -203,131 +198,3 @@ class Preemptive:
                 if cluster.free == 0:
                     break
         return fitting
-
-
-class ByOrder(PreemptionRule):
-    """Runs the jobs that fit, in an order. Of equal jobs the first stays first."""
-
-    def __init__(self, order: QueueOrder) -> None:
-        self._order = order
-
-    def begin(self, jobs: Sequence[TraceJob]) -> None:
-        """Keep nothing."""
-
-    def choose(self, state: Preemptive, came: list[int]) -> dict[int, float]:
-        """Sort all jobs anew, and place the ones that fit."""
-        self._take_in(state, came)
-        if not state.active:
-            return {}
-        chosen = np.array(state.active, np.int64)
-        keys = self._order.key(state.columns.only(chosen), state.now / TICKS_PER_S)
-        state.active = chosen[np.argsort(keys, kind="stable")].tolist()
-        return dict.fromkeys(state.fitting(state.active), 1.0)
-
-    def _take_in(self, state: Preemptive, came: list[int]) -> None:
-        state.active += came
-
-
-@final
-class ByService(ByOrder):
-    """Runs the jobs with least attained service; they sink when they reach a level."""
-
-    def __init__(self, order: Las) -> None:
-        super().__init__(order)
-        self._las = order
-        self._level: Floats = np.zeros(0)
-
-    def begin(self, jobs: Sequence[TraceJob]) -> None:
-        """Put all jobs on the first level."""
-        self._level = np.zeros(len(jobs))
-
-    def next_choice(self, state: Preemptive, running: Sequence[int]) -> float:
-        """Return when the first running job reaches its next level of service."""
-        levels, first = self._las.levels_slot_s, inf
-        for job in running:
-            level = int(self._level[job])
-            if level < len(levels):
-                reached_s = levels[level] / state.slots[job]
-                if state.options.whole_seconds:
-                    reached_s = ceil(reached_s)
-                ticks = ceil(reached_s * TICKS_PER_S) - float(state.ran[job])
-                first = min(first, state.now + ticks)
-        return first
-
-    def _take_in(self, state: Preemptive, came: list[int]) -> None:
-        """Put jobs that reached a level behind the others there, and new ones last."""
-        # Jobs that run are the first of their level.
-        state.active.sort(key=lambda job: (self._level[job], state.speed[job] == 0.0))
-        active = np.array(sorted(state.active), np.int64)
-        levels = self._las.key(state.columns.only(active), 0.0)
-        sunk = dict.fromkeys(active[levels > self._level[active]].tolist())
-        self._level[active] = levels
-        staying = [job for job in state.active if job not in sunk]
-        state.active = [*staying, *sunk, *came]
-
-
-@final
-class Braided(PreemptionRule):
-    """Runs groups of jobs that share GPUs, as `Braid` forms them."""
-
-    def __init__(self) -> None:
-        self._braid = Braid()
-        self._disturbances = Disturbances()
-        self._steps: list[Step] = []
-        self._overhead: dict[int, float] = {}
-
-    def begin(self, jobs: Sequence[TraceJob]) -> None:
-        """Look up the steps of all jobs."""
-        self._disturbances = Disturbances()
-        self._steps = [_step(job) for job in jobs]
-
-    def choose(self, state: Preemptive, came: list[int]) -> dict[int, float]:
-        """Form groups anew; return the speeds of jobs, alone or sharing."""
-        if state.options.overheads == "at every event":
-            self._disturbances.happened(state.now / TICKS_PER_S)
-        state.active += came
-        left = state.columns.remaining_s * state.columns.slots
-        state.active.sort(key=lambda job: left[job])
-        alone = dict.fromkeys(state.fitting(state.active))
-        waiting = [job for job in state.active if job not in alone]
-        candidates = {job: self._candidate(state, job) for job in state.active}
-        unmet = candidates[waiting[0]] if waiting else None
-        cluster = state.cluster()
-        groups = self._braid.select(
-            candidates.values(),
-            lambda gpus: cluster.take(gpus) is not None,
-            unmet,
-            self._disturbances,
-        )
-        speeds: dict[int, float] = {}
-        self._overhead = {}
-        for group in groups:
-            overhead = sum(float(state.overhead[job]) for job in group.members)
-            for job, speed in zip(group.members, group.speeds, strict=True):
-                speeds[job] = speed
-                self._overhead[job] = overhead
-        return speeds
-
-    def overhead_of(self, state: Preemptive, job: int) -> float:
-        """Return the overheads of the whole group: its members start together."""
-        return self._overhead[job]
-
-    def _candidate(self, state: Preemptive, job: int) -> Candidate:
-        remaining_s = max(REMAINING_MIN_S, float(state.columns.remaining_s[job]))
-        start_s = float(state.overhead[job]) / TICKS_PER_S
-        return Candidate(job, state.slots[job], remaining_s, self._steps[job], start_s)
-
-
-def rule_named(policy: str) -> PreemptionRule:
-    """Return the rule of this name; raises `PolicyError` if there is none."""
-    if policy.lower() == Braid.name:
-        return Braided()
-    order = order_named(policy)
-    return ByService(order) if isinstance(order, Las) else ByOrder(order)
-
-
-def _step(job: TraceJob) -> Step:
-    """Return the step of a job; one of which nothing is known is all computing."""
-    alone_s = job.step_ms / 1_000 if job.step_ms else 1.0
-    load, compute, talk = job.stages_ms or (0.0, alone_s * 1_000, 0.0)
-    return Step(alone_s, (load / 1_000, compute / 1_000, talk / 1_000))

@@ -14,12 +14,8 @@ import msgspec
 import numpy as np
 
 from shoal.lab.replay.clusters import CountedSlots, HostSlots
-from shoal.lab.replay.preemptive import (
-    ByService,
-    Preemptive,
-    PreemptiveOptions,
-    rule_named,
-)
+from shoal.lab.replay.preemption_rules import ByService, rule_named
+from shoal.lab.replay.preemptive import Preemptive, PreemptiveOptions
 from shoal.lab.replay.queues import Foreseen, JobColumns, Live, Ordered
 from shoal.lab.replay.run_to_completion import RunToCompletion
 from shoal.policy.queueing.easy_backfill import reserve

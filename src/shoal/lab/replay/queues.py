@@ -167,8 +167,6 @@ class Foreseen:
     def add(self, job: int) -> None:
         """Let a job wait."""
         self._waiting[job] = None
-        requested_s = float(self._columns.time_s[job])
-        self._minnow.came(requested_s, float(self._columns.submitted_s[job]))
 
     def remove(self, job: int, now: float) -> None:
         """Take a job out: it starts."""
@@ -191,7 +189,7 @@ class Foreseen:
         assert self.room is not None
         chosen = np.array(jobs, np.int64)
         slots, time_s = self._columns.slots[chosen], self._columns.time_s[chosen]
-        keys = self._minnow.keys(slots, time_s, self.room.idle_s(jobs), now)
+        keys = self._minnow.keys(slots, time_s, self.room.idle_s(jobs))
         jobs[:] = [jobs[place] for place in np.argsort(keys, kind="stable")]
 
 

@@ -16,7 +16,7 @@ import msgspec
 from shoal.errors import PolicyError, UsageError
 from shoal.lab.replay.cluster_fill import fill, policy_named, typical_pods
 from shoal.lab.replay.figures import METRICS, mean, metric_named
-from shoal.lab.replay.preemptive import rule_named
+from shoal.lab.replay.preemption_rules import rule_named
 from shoal.lab.replay.protocols import (
     muri,
     rlscheduler,

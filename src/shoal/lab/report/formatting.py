@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shoal.lab.datacentre.results import RunResult
+from shoal.lab.datacentre.services import ServiceResult
+
+if TYPE_CHECKING:
+    from shoal.lab.datacentre.host_kinds import DealtHosts
 
 Row = tuple[str, Callable[[RunResult], str]]
 
@@ -44,10 +48,47 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def hosts_in_words(hosts: DealtHosts) -> str:
+    """Say what hosts have: how many of each kind, if there are several."""
+    told: list[str] = []
+    for number, kind in enumerate(hosts.kinds):
+        each = f"{kind.devices} {kind.model}" if kind.devices else "no GPUs"
+        many = f"{hosts.of.count(number)} hosts with " if len(hosts.kinds) > 1 else ""
+        told.append(f"{many}{each}")
+    return ", ".join(told) + ("" if len(hosts.kinds) > 1 else " per host")
+
+
 def hottest(result: RunResult) -> str:
     """Name the busiest link and how busy it was."""
     link = result.hottest
     return "-" if link is None else f"{link.name} {share(link.mean)}"
+
+
+def service_rows(results: list[RunResult]) -> tuple[Row, ...]:
+    """Return the rows about each service; none if there is no service."""
+    return tuple(
+        row
+        for place, each in enumerate(results[0].services)
+        for row in _rows_of(place, each.name)
+    )
+
+
+def _rows_of(place: int, name: str) -> tuple[Row, ...]:
+    def part(told: Callable[[ServiceResult], float]) -> Callable[[RunResult], str]:
+        return lambda r: share(
+            told(r.services[place]) / max(1, r.services[place].requests)
+        )
+
+    return (
+        (f"{name}: requests", lambda r: count(r.services[place].requests)),
+        ("  answered in time", part(lambda s: s.answered - s.late)),
+        ("  answered late", part(lambda s: s.late)),
+        ("  refused, queues full", part(lambda s: s.refused)),
+        ("  lost, no replica", part(lambda s: s.lost)),
+        ("  latency, p50", lambda r: seconds(r.services[place].latency_p50_s)),
+        ("  latency, p99", lambda r: seconds(r.services[place].latency_p99_s)),
+        ("  replicas busy", lambda r: share(r.services[place].busy)),
+    )
 
 
 ROWS: Final[tuple[Row, ...]] = (

@@ -12,6 +12,8 @@ from shoal.lab.report.formatting import (
     ROWS,
     columns,
     count,
+    hosts_in_words,
+    service_rows,
     share,
     size,
     unended,
@@ -111,7 +113,7 @@ def page(comparison: Comparison) -> str:
         element("p", escape(heading(comparison)), class_="sub"),
         element("p", escape(_about(comparison)), class_="sub"),
         element("h2", f"{_compared(results)}, side by side" if many else "In figures"),
-        _card(_table(names, results, ROWS)),
+        _card(_table(names, results, (*ROWS, *service_rows(results)))),
         *(element("p", escape(line), class_="note") for line in unended(results)),
         element("h2", "Over time"),
         _card((legend(names) if many else "") + over_time(results, marks)),
@@ -155,9 +157,8 @@ def _compared(results: list[RunResult]) -> str:
 def _about(comparison: Comparison) -> str:
     settings = comparison.settings
     kinds = ", ".join(kind.name for kind in settings.kinds)
-    devices = len(settings.host.devices)
-    each = f"{devices} {settings.host.devices[0].model}" if devices else "no GPUs"
-    return f"{settings.jobs} jobs ({kinds}) · {each} per host · seed {settings.seed}"
+    told = hosts_in_words(settings.hosts)
+    return f"{settings.jobs} jobs ({kinds}) · {told} · seed {settings.seed}"
 
 
 def _card(content: str) -> str:
@@ -204,7 +205,7 @@ def _tabs(names: list[str]) -> str:
 
 def _run(comparison: Comparison, run: ScenarioRun, place: int) -> str:
     fabric, settings, result = comparison.fabric, comparison.settings, run.result
-    devices = len(settings.host.devices)
+    devices = settings.hosts.devices_max
     scale = 'idle <i class="scale"></i> always busy'
     many = gantt.shown_of(len(fabric.hosts), devices)
     notes = " ".join((heat.shown_of(fabric), many))
@@ -232,7 +233,7 @@ def _gantt(comparison: Comparison, run: ScenarioRun) -> str:
             for drawn_job in comparison.drawn.jobs
         },
         [fabric.nodes[host].name for host in fabric.hosts],
-        len(settings.host.devices),
+        settings.hosts.devices_max,
         run.result.makespan_s,
         marks_of(settings.planned_faults),
     )

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from shoal.lab.report.formatting import GOSSIP_ROWS, ROWS, columns, hottest
+from shoal.lab.report.formatting import (
+    GOSSIP_ROWS,
+    ROWS,
+    columns,
+    hottest,
+    service_rows,
+)
 from shoal.topology.routes import Routes
 
 if TYPE_CHECKING:
@@ -32,9 +38,12 @@ def heading(comparison: Comparison) -> str:
 
 
 def tables(comparison: Comparison) -> list[Table]:
-    """Return a table of all runs, and one of how news travelled."""
+    """Return tables of all runs, of services, and of how news travelled."""
+    served = service_rows([run.result for run in comparison.runs])
+    services = [_table("requests to services", comparison, served)] if served else []
     return [
         _table("side by side", comparison, ROWS),
+        *services,
         _table("gossip of who has room", comparison, GOSSIP_ROWS),
     ]
 

@@ -2,10 +2,14 @@
 
 A training step loads data, computes and talks to others, each on another resource.
 Jobs whose steps take turns at these can share the same GPUs, each slower than alone
-but all together faster. Whether that pays depends on how soon each would end: for a
-small mean completion time it is worth to run what has the most `speed / remaining`
-for its GPUs. Alone, that is shortest remaining service first; with sharing it also
-says who should share with whom, and when not to.
+but all together faster. When does that pay, for a small mean completion time?
+
+Jobs run in the order of the service that they still need. What is done of a job now
+brings its own end forward, and the ends of all jobs behind it, since they come to the
+GPUs so much sooner. So a second of a GPU that works on a job is worth as many seconds
+of waiting as there are jobs from it on, and one that several jobs share is worth the
+sum over them, each by its speed. How long the jobs are counts only for the order: a
+long partner that would else wait for hours makes room for all who wait behind it.
 
 GPUs have a price: what the first job that found none would give for them. A partner
 joins only if the group is then worth more than the partner alone would be beyond its
@@ -58,7 +62,6 @@ class Candidate(msgspec.Struct, frozen=True):
 
     id: int
     gpus: int
-    remaining_s: float  # above zero: if it ran alone from now on
     step: Step
     start_s: float = 0.0  # how long it takes to start
 
@@ -157,6 +160,7 @@ class Braid:
         self._members_max = members_max
         self._speeds: dict[tuple[Step, ...], dict[Step, float]] = {}
         self._disturbances = Disturbances()
+        self._waiting: dict[int, int] = {}  # of each job, how many there are from it on
 
     def speeds(self, steps: Sequence[Step]) -> list[float]:
         """Return how fast each of these would be if they shared, 1 being alone."""
@@ -186,6 +190,7 @@ class Braid:
         """
         self._disturbances = disturbances or Disturbances()
         jobs = list(waiting)
+        self._waiting = {job.id: len(jobs) - n for n, job in enumerate(jobs)}
         price = 0.0 if unmet is None else self._worth([unmet]) / unmet.gpus
         partners = _Partners(jobs)
         groups: list[SharingGroup] = []
@@ -220,10 +225,12 @@ class Braid:
             worth = self._worth(members)
 
     def _worth(self, members: Sequence[Candidate]) -> float:
+        """Return how many seconds of waiting are saved in a second, times all GPUs."""
         speeds = self.speeds([member.step for member in members])
         pairs = zip(members, speeds, strict=True)
         runs = self._disturbances.running_share(sum(m.start_s for m in members))
-        return runs * sum(speed / member.remaining_s for member, speed in pairs)
+        saved = sum(speed * self._waiting[member.id] for member, speed in pairs)
+        return runs * members[0].gpus * saved
 
 
 @final

@@ -8,14 +8,14 @@ serving it takes slots times t. Smith's rule then says: smallest size / w first.
 
 - A job that does not fit lets room lie idle until it does. This is room that it takes,
   too: its size is slots x t plus the slot-seconds that would lie idle.
-- Others wait meanwhile, and not only those that are here. If a job keeps the cluster
-  busy for D seconds, and waiting costs the jobs that are here W a second and those
-  that come in a second L a second, it costs all others W D + L D^2 / 2. So large jobs
-  are worse than in proportion, the more so the more comes in.
+- Others come meanwhile. If a job keeps the cluster busy for D seconds, and waiting
+  costs the jobs that come in a second L a second, it costs them L D^2 / 2. So large
+  jobs are worse than in proportion: smallest D^2 / w first. L is the same for all.
 - Users do not know how long jobs run. What those that requested about as much turned
-  out to cost tells more: of all that ended, by doublings of the request, the mean of
-  length / requested, and of the cost of waiting. Without evidence a request is exact,
-  which counts as one observation.
+  out to cost tells more: of all that ended, by doublings of the request, the means of
+  length / requested, of its square and of the cost of waiting. The square counts by
+  itself: of two jobs with the same mean, the less certain one costs others more.
+  Without evidence a request is exact, which counts as one observation.
 
 There is no other constant in it than the 10 s of the measure.
 """
@@ -45,15 +45,8 @@ class MinnowForesight:
         # Of jobs that ended, by class of request: how many, and sums over them.
         self._ended: Floats = np.ones(CLASSES)
         self._lengths: Floats = np.ones(CLASSES)  # length / requested
+        self._squares: Floats = np.ones(CLASSES)  # the square of that
         self._costs: Floats = np.ones(CLASSES)  # cost of waiting, by that expected
-        self._came: Floats = np.zeros(CLASSES)  # costs of waiting of all that came
-        self._first_s: float | None = None
-
-    def came(self, requested_s: float, now: float) -> None:
-        """Take in that a job came."""
-        if self._first_s is None:
-            self._first_s = now
-        self._came[_class_of(requested_s)] += 1 / max(requested_s, SHORT_S)
 
     def ended(self, requested_s: float, run_s: float) -> None:
         """Take in how long a job ran."""
@@ -61,29 +54,23 @@ class MinnowForesight:
         counted_s = max(requested_s, SHORT_S)
         self._ended[class_] += 1
         self._lengths[class_] += run_s / counted_s
+        self._squares[class_] += (run_s / counted_s) ** 2
         self._costs[class_] += counted_s / max(run_s, SHORT_S)
 
-    def keys(
-        self, slots: Floats, requested_s: Floats, idle_s: Floats, now: float
-    ) -> Floats:
+    def keys(self, slots: Floats, requested_s: Floats, idle_s: Floats) -> Floats:
         """Return a number for each waiting job, of which the smallest is first.
 
         `idle_s` is how long the whole cluster would have to idle to waste as much room
         as would lie idle until the job fits.
         """
-        counted_s = np.maximum(requested_s, SHORT_S)
         classes = _classes_of(requested_s)
-        costs = (self._costs / self._ended)[classes] / counted_s
-        expected_s = requested_s * (self._lengths / self._ended)[classes]
-        busy_s = idle_s + slots * expected_s / self._capacity
-        to_all: Floats = costs.sum() * busy_s + self._coming(now) * busy_s**2 / 2
+        means = self._lengths / self._ended, self._squares / self._ended
+        # In seconds of the whole cluster: the job if it ran as long as was requested.
+        size_s = slots * np.maximum(requested_s, 0.0) / self._capacity
+        mean_s, square = size_s * means[0][classes], size_s**2 * means[1][classes]
+        costs = (self._costs / self._ended)[classes] / np.maximum(requested_s, SHORT_S)
+        to_all: Floats = idle_s**2 + 2 * idle_s * mean_s + square
         return to_all / costs
-
-    def _coming(self, now: float) -> float:
-        """Return by how much the cost of waiting rises in a second, by what came."""
-        passed_s = now - (self._first_s if self._first_s is not None else now)
-        costs = float((self._came * self._costs / self._ended).sum())
-        return costs / max(passed_s, 1.0)
 
 
 def _class_of(requested_s: float) -> int:

@@ -1,0 +1,1 @@
+"""Elastic training jobs on GPUs of several kinds: their goodput, and who gets what."""
