@@ -5,9 +5,13 @@ Run: python benchmarks/peers.py [--rounds 3] [--only shoal,ray] [--write]
 Installs Ray, Dask, Parsl and HyperQueue, each into an environment that is thrown away
 (`--envs DIR` keeps them), and runs the same work on each of them and on shoal, one
 after the other, round by round, so that whatever else this machine does disturbs all.
-Prints one JSON line per figure, the median of the rounds. `--write` puts the table and
-the picture into docs/benchmarks.md. A peer that cannot be installed or does not finish
-is left out, and that is said. Compare figures of one run only, and only as ratios.
+Each system is warmed up first and gets batches of one size. Ray runs without its
+dashboard. CPU is that of all processes of a system, its client and its tasks together.
+
+Prints one JSON line per system and round, with the load of the machine before it, and
+then one per figure: the median, and the figures of all rounds. `--write` puts the table
+and the picture into docs/benchmarks.md. A peer that cannot be installed or does not
+finish is left out, and that is said. Compare figures of one run only, and as ratios.
 """
 
 # ruff: noqa: ANN001, ANN201, PLC0415 - Peers are there only in their environments, and
@@ -37,8 +41,9 @@ HERE = Path(__file__).resolve().parent
 WORKERS = 2
 CALLS = 10_000
 SINGLE_CALLS = 500
-PROCESSES = 500
+PROCESSES = 2_000
 SINGLE_PROCESSES = 100
+WARM_CALLS, WARM_PROCESSES = 200, 20
 PART_S = 8.0
 """A slow system gets fewer tasks, so that each part ends in about this time."""
 
@@ -55,6 +60,7 @@ PEERS = {
     "parsl": "parsl",
     "hyperqueue": "hyperqueue",
     "limit: multiprocessing": "",
+    "limit: posix_spawn": "",
 }
 
 
@@ -67,10 +73,9 @@ def nothing(x):
 
 
 def true(_):
-    """Start a process, and wait for its end."""
-    import subprocess
-
-    return subprocess.run(["/bin/true"], check=False).returncode
+    """Start a process and wait for its end, in the way that costs least."""
+    pid = os.posix_spawn("/bin/true", ["/bin/true"], {}, setsid=True)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def percentile(times_s: list[float], share: float) -> float:
@@ -81,15 +86,16 @@ def percentile(times_s: list[float], share: float) -> float:
 
 def measure(many, one, calls: int, singles: int, name: str) -> dict[str, float]:
     """Time `many(n)` calls at once, and `one()` call after the other."""
-    probe = max(10, calls // 50)
+    probe = min(calls, WARM_CALLS if name == "function" else WARM_PROCESSES)
     many(probe)  # Warm: what starts lazily has started.
     began = time.perf_counter()
     many(probe)
     per_call_s = (time.perf_counter() - began) / probe
     calls = max(probe, min(calls, int(PART_S / per_call_s)))
-    began = time.perf_counter()
+    spent_s, began = cpu_s(), time.perf_counter()
     many(calls)
     rate = calls / (time.perf_counter() - began)
+    cpu_ms = 1e3 * (cpu_s() - spent_s) / calls
     times: list[float] = []
     ends_at = time.perf_counter() + PART_S
     for _ in range(singles):
@@ -98,7 +104,7 @@ def measure(many, one, calls: int, singles: int, name: str) -> dict[str, float]:
         began = time.perf_counter()
         one()
         times.append(time.perf_counter() - began)
-    found = {f"{name}_per_s": rate}
+    found = {f"{name}_per_s": rate, f"{name}_cpu_ms": cpu_ms}
     if times:
         found[f"{name}_p50_ms"] = percentile(times, 0.5)
         found[f"{name}_p99_ms"] = percentile(times, 0.99)
@@ -342,6 +348,25 @@ def run_multiprocessing() -> dict[str, float]:
         return found | {"ready_s": ready_s, "memory_mb": memory_mb()}
 
 
+def run_posix_spawn() -> dict[str, float]:
+    """Measure what one machine can do at all: loops that start processes and wait."""
+
+    def many(count: int) -> None:
+        loops: list[int] = []
+        for _ in range(WORKERS):
+            loop = os.fork()
+            if loop == 0:
+                for _ in range(count // WORKERS):
+                    true(None)
+                os._exit(0)
+            loops.append(loop)
+        for loop in loops:
+            os.waitpid(loop, 0)
+
+    found = measure(many, lambda: true(1), PROCESSES, SINGLE_PROCESSES, "process")
+    return found | {"ready_s": 0.0}
+
+
 RUNS = {
     "shoal": run_shoal,
     "shoal, no sandbox": lambda: run_shoal(sandbox=False),
@@ -352,6 +377,7 @@ RUNS = {
     "parsl": run_parsl,
     "hyperqueue": run_hyperqueue,
     "limit: multiprocessing": run_multiprocessing,
+    "limit: posix_spawn": run_posix_spawn,
 }
 
 
@@ -390,6 +416,16 @@ def memory_mb() -> float:
             text = Path(f"/proc/{pid}/statm").read_text(encoding="ascii")
             total += int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return total / 1e6
+
+
+def cpu_s() -> float:
+    """Return the processor time of us, of the system, and of all that they reaped."""
+    ticks = 0
+    for pid in (os.getpid(), *marked()):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+            ticks += sum(map(int, text.rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def end_marked() -> None:
@@ -483,7 +519,7 @@ def run_one(name: str, python: Path) -> dict[str, float] | str:
 
 
 def compare(args: argparse.Namespace, envs: Path) -> tuple[dict, dict, int]:
-    """Run everything, interleaved; return medians, what was left out, and rounds."""
+    """Run everything, interleaved; return figures, what was left out, and rounds."""
     names = [n for n in PEERS if not args.only or n in args.only.split(",")]
     pythons: dict[str, Path] = {}
     left_out: dict[str, str] = {}
@@ -500,6 +536,7 @@ def compare(args: argparse.Namespace, envs: Path) -> tuple[dict, dict, int]:
         for name, python in pythons.items():
             if name in left_out or time.monotonic() > ends_at:
                 continue
+            load = os.getloadavg()[0]
             result = run_one(name, python)
             said = result if isinstance(result, str) else "done"
             print(f"round {number + 1}: {name}: {said}", file=sys.stderr, flush=True)
@@ -507,18 +544,20 @@ def compare(args: argparse.Namespace, envs: Path) -> tuple[dict, dict, int]:
                 if number == 0:
                     left_out[name] = f"failed: {result}"
                 continue
+            result["load"] = load
+            emit(name, {"round": number + 1, **result})
             for key, value in result.items():
                 figures[name].setdefault(key, []).append(value)
-    medians = {
-        name: {key: statistics.median(values) for key, values in found.items()}
-        for name, found in figures.items()
-        if "ready_s" in found
-    }
-    rounds = min(
-        (len(found["ready_s"]) for found in figures.values() if "ready_s" in found),
-        default=0,
-    )
-    return medians, left_out, rounds
+    figures = {name: found for name, found in figures.items() if "ready_s" in found}
+    rounds = min((len(found["ready_s"]) for found in figures.values()), default=0)
+    return figures, left_out, rounds
+
+
+def emit(system: str, figures: dict[str, object]) -> None:
+    """Print one line."""
+    shown = {k: round(v, 3) if isinstance(v, float) else v for k, v in figures.items()}
+    line = {"benchmark": "peers", "system": system, **shown}
+    print(json.dumps(line), flush=True)
 
 
 def main() -> None:
@@ -538,20 +577,20 @@ def main() -> None:
     began = time.strftime("%Y-%m-%d")
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch:
         envs = Path(args.envs) if args.envs else Path(scratch)
-        medians, left_out, rounds = compare(args, envs)
-    for name, found in medians.items():
-        for key, value in found.items():
-            figure = {"benchmark": "peers", "system": name, key: round(value, 3)}
-            print(json.dumps(figure), flush=True)
+        figures, left_out, rounds = compare(args, envs)
+    for name, found in figures.items():
+        for key, values in found.items():
+            each = [round(value, 3) for value in values]
+            emit(name, {key: statistics.median(values), "rounds": each})
     for name, why in left_out.items():
-        print(json.dumps({"benchmark": "peers", "system": name, "left_out": why}))
+        emit(name, {"left_out": why})
     if args.write:
         sys.path.insert(0, str(HERE.parent))
         from benchmarks.report.peers_page import write_page
 
         machine = f"{os.cpu_count()} cores, {platform.machine()}, Python "
-        machine += f"{platform.python_version()}, load average {os.getloadavg()[2]:.0f}"
-        write_page(medians, left_out, rounds=rounds, machine=machine, date=began)
+        machine += platform.python_version()
+        write_page(figures, left_out, rounds=rounds, machine=machine, date=began)
 
 
 if __name__ == "__main__":

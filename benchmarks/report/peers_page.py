@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from pathlib import Path
 from typing import Final
 
@@ -14,21 +15,42 @@ END: Final = "<!-- written by benchmarks/peers.py: end -->"
 
 COLUMNS: Final = (
     ("function tasks/s", ("function_per_s",)),
+    ("CPU of one ms", ("function_cpu_ms",)),
     ("latency p50 / p99 ms", ("function_p50_ms", "function_p99_ms")),
     ("process tasks/s", ("process_per_s",)),
+    ("CPU of one ms", ("process_cpu_ms",)),
     ("latency p50 / p99 ms", ("process_p50_ms", "process_p99_ms")),
     ("start to ready s", ("ready_s",)),
     ("memory MB", ("memory_mb",)),
     ("install MB / packages", ("install_mb", "packages")),
 )
 
+ROUNDS: Final = (
+    ("function tasks/s", "function_per_s"),
+    ("process tasks/s", "process_per_s"),
+    ("process p50 ms", "process_p50_ms"),
+    ("load before", "load"),
+)
+"""What is shown of every round."""
+
 Figures = dict[str, dict[str, float]]
+AllFigures = dict[str, dict[str, list[float]]]
 
 
 def write_page(
-    found: Figures, left_out: dict[str, str], *, rounds: int, machine: str, date: str
+    measured: AllFigures,
+    left_out: dict[str, str],
+    *,
+    rounds: int,
+    machine: str,
+    date: str,
 ) -> None:
     """Replace the written part of the page, and the picture."""
+    found = {
+        name: {key: statistics.median(values) for key, values in figures.items()}
+        for name, figures in measured.items()
+    }
+    loads = [load for figures in measured.values() for load in figures["load"]]
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
@@ -36,9 +58,14 @@ def write_page(
         BEGIN,
         "",
         f"Measured on {date}: {machine}; medians of {rounds} rounds, in each of which",
-        "all systems ran one after the other.",
+        "all systems ran one after the other. The load average before a system was",
+        f"{min(loads):.1f} to {max(loads):.1f}, that of the system before it included.",
         "",
         *table(found),
+        "",
+        "Every round:",
+        "",
+        *rounds_table(measured),
         "",
         *ratios(found),
         *(f"- {name} is left out: {why}." for name, why in left_out.items()),
@@ -62,6 +89,15 @@ def table(found: Figures) -> list[str]:
         for name, figures in found.items()
     ]
     lines = [titles, ["---"] * len(titles), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def rounds_table(measured: AllFigures) -> list[str]:
+    """Return what every round found, in Markdown."""
+    lines = [["", *(title for title, _ in ROUNDS)], ["---"] * (len(ROUNDS) + 1)]
+    for name, figures in measured.items():
+        each = (", ".join(map(shown, figures.get(key, ()))) for _, key in ROUNDS)
+        lines.append([name, *(told or "-" for told in each)])
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 

@@ -44,4 +44,39 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'shoal' has no attribute '{name}'")
     from importlib import import_module  # noqa: PLC0415 - Only here it is needed.
 
+    if _LAZY[name].startswith("shoal.client") and (lacking := _lacking()):
+        raise ImportError(
+            f"shoal.{name} needs packages that this Python environment does not have; "
+            f"add them to those of the job: {lacking}"
+        )
     return getattr(import_module(_LAZY[name]), name)
+
+
+_CLIENT_NEEDS = {
+    "cloudpickle": "cloudpickle",
+    "google.protobuf": "protobuf>=6.33.5,<7",
+    "msgspec": "msgspec",
+    "pathspec": "pathspec",
+}
+"""Modules that a client in a task loads, and the packages that have them.
+
+A worker gives each task shoal itself, but a Python environment that was made for the
+task has the packages that its job names and no others.
+"""
+
+
+def _lacking() -> str:
+    """Return the packages that a client needs and this Python has not."""
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    def is_there(module: str) -> bool:
+        try:
+            return find_spec(module) is not None
+        except ModuleNotFoundError:  # Of `google.protobuf`, not even `google` is.
+            return False
+
+    return ", ".join(
+        f"'{package}'"
+        for module, package in _CLIENT_NEEDS.items()
+        if not is_there(module)
+    )

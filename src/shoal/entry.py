@@ -15,10 +15,21 @@ INTERRUPTED = 130
 """The value of `ExitCode.INTERRUPTED`, which is not loaded yet."""
 
 
+OBJECTS_BEFORE_LOOK = 20_000
+"""How many objects more there are before it is looked which of them are garbage.
+
+What a command imports is none, and looking as often as usual takes up to a tenth of
+its time.
+"""
+
+
 def main() -> None:
     """Run the command line of this process and exit."""
     sys.excepthook = _uncaught
     sys.unraisablehook = _uncatchable
+    import gc  # noqa: PLC0415 - Nothing comes before interrupts are handled.
+
+    gc.set_threshold(OBJECTS_BEFORE_LOOK)
     from shoal.cli import main as command  # noqa: PLC0415 - What takes so long.
 
     command()

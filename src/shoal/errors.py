@@ -153,10 +153,17 @@ class MovedError(NotFoundError):
     """Another node of the owner has the job; exit code 102 if it is not followed."""
 
     def __init__(
-        self, what: str, node: str, *, because: str = "", hint: str = ""
+        self,
+        what: str,
+        node: str,
+        *,
+        because: str = "",
+        hint: str = "",
+        forwarded: bool = False,
     ) -> None:
         super().__init__(what, because=because, hint=hint)
         self.node = node
+        self.forwarded = forwarded  # by the node that was asked, which knows it well
 
 
 @final

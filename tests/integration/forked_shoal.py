@@ -245,6 +245,7 @@ def _started(address: Path, modules: tuple[str, ...]) -> subprocess.Popen[bytes]
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[door.fileno()],
+            cwd=Path(__file__).parents[2],  # Whatever folder its first test is in.
             env={**_bare(), **ONE_THREAD},
         )
 

@@ -71,6 +71,16 @@ def test_a_document_has_the_fields_that_are_documented(
     check(command, done.out)
 
 
+def test_json_is_asked_for_before_any_command(home: CliHome) -> None:
+    for command in ("ps", "secret list", "policy list"):
+        check(command, home.ok("--json", *command.split()))
+
+    refused = home("--json", "exec", "last", "--", "true")
+
+    assert refused.code == 2
+    assert json.loads(refused.err)["error"] == "`shoal exec` has no --json"
+
+
 def test_what_a_job_left_is_told_as_documented(home: CliHome, tmp_path: Path) -> None:
     script = "mkdir out; echo 1 > out/x"
     words = ("--output", "out/", "--", "sh", "-c", script)

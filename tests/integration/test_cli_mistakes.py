@@ -126,6 +126,7 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
         ("77", 102, "there is no job 77"),
         ("all", 2, "can mean several"),
     ],
+    "sim goodput": [("nowhere.csv", 2, "no such file"), ("--jobs x", 2, "integer")],
     "sim reproduce": [("--traces nowhere", 2, "no such file")],
     "sim run": [("nowhere.yaml", 2, "No such file"), ("--seed x", 2, "valid integer")],
     "sim sweep": [

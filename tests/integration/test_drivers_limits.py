@@ -56,7 +56,7 @@ def groups_of(mark: str) -> list[Path]:
         Path(parent, name)
         for parent, names, _ in os.walk("/sys/fs/cgroup")
         for name in names
-        if name == f"shoal-{mark}"
+        if name in (f"shoal-{mark}", f"shoal-{mark}-spare")
     ]
 
 

@@ -15,6 +15,7 @@ from tests.unit.drivers.orders import Watched, order, run, shell, with_driver
 
 from shoal.drivers import Stream
 from shoal.drivers.process import ProcessDriver, ProcessSettings
+from shoal.drivers.supervisor import supervisors
 from shoal.drivers.supervisor.leftovers import marked, worker_mark
 from shoal.drivers.supervisor.process_tree import descendants
 from shoal.drivers.supervisor.supervisor import FILE_BYTES_MAX, PIECE_BYTES_MAX
@@ -598,3 +599,32 @@ def test_a_work_directory_that_a_task_changed_is_nobody_elses(tmp_path: Path) ->
         return watched.text()
 
     assert with_driver(tmp_path, act) == "700\n"
+
+
+# The supervisors themselves.
+
+
+def test_supervisors_of_a_burst_end_after_a_rest_but_for_a_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisors, "REST_S", 0.3)
+    before = set(descendants(os.getpid()))
+
+    async def burst(driver: ProcessDriver) -> tuple[int, int]:
+        orders = [shell("sleep 0.5") for _ in range(5)]
+        runs = [asyncio.ensure_future(driver.run(each, Watched())) for each in orders]
+        await until(lambda: len(started()) >= 10)  # With a task each.
+        busy = len(started())
+        await asyncio.gather(*runs)
+        await until(lambda: len(started()) <= supervisors.KEPT_MIN)
+        again = await driver.run(shell("exit 3"), Watched())
+        assert again.exit_code == 3
+        return busy, len(started())
+
+    def started() -> set[int]:
+        return set(descendants(os.getpid())) - before
+
+    busy, left = with_driver(tmp_path, burst)
+
+    assert busy >= 10
+    assert left == supervisors.KEPT_MIN

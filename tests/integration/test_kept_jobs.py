@@ -211,6 +211,32 @@ def test_code_outputs_secrets_and_steps_outlive_the_node(
     assert work.written("begin").total() == 5
 
 
+def test_a_node_that_leaves_hands_over_what_does_not_run_though_nobody_kept_it(
+    shoal: LiveShoal, tmp_path: Path
+) -> None:
+    runs, waits = tmp_path / "runs", tmp_path / "waits"
+    took = {"resources": {"gpu": 1, "cpu": 0.1, "ram": "64MB"}, "array": AT_ONCE}
+    busy = {"command": ["sh", "-c", f"touch {runs}; sleep 600"], **took}
+    later = {"command": ["sh", "-c", f"echo x >>{waits}"], **took}
+    with shoal.boss.client() as client:
+        client.submit(pb.SubmitRequest(job_id="busy", json=json.dumps(busy)))
+        eventually(runs.exists, PATIENCE_S)
+        client.submit(pb.SubmitRequest(job_id="j", json=json.dumps(later)))
+
+    assert said(shoal.boss, "leave", "--yes") == 0
+    heir = taken_up(shoal)
+    eventually(lambda: is_done(heir), PATIENCE_S, lambda: job_at(heir))
+
+    assert waits.read_text().split() == ["x"] * AT_ONCE
+    assert not any(known(node, "busy") for node in shoal.workers), "it was cancelled"
+
+
+def known(node: LiveNode, job: str) -> bool:
+    """Whether a node has a job."""
+    with node.client() as client:
+        return any(each.id == job for each in client.jobs().jobs)
+
+
 def test_a_node_that_is_stopped_hands_its_jobs_over_at_once(shoal: LiveShoal) -> None:
     work = KeptWork(shoal)
     work.submit()

@@ -50,9 +50,10 @@ def test_a_diloco_run_outlives_the_node_it_was_submitted_to(
         "nodes": 2,
         "workdir": str(code),
         "env": {"GO": str(go)},
-        "params": {**params, "gather": 60, "silence": 30, "checkpoint_every": 5},
+        "params": {**params, "gather": 120, "silence": 120, "checkpoint_every": 5},
         "keepers": 2,
         "resources": {"cpu": 0.5, "ram": "500MB"},
+        "preemptible": False,  # Nor is it moved to what seems a better place.
     }
     with shoal.boss.client() as client:
         ship_all(client, spec)

@@ -7,6 +7,7 @@ import pty
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -227,3 +228,23 @@ def on_a_terminal(home: CliHome) -> tuple[int, "subprocess.Popen[bytes]"]:
         assert time.monotonic() < until
         time.sleep(0.1)
     return screen, process
+
+
+def test_a_machine_knows_its_address_on_a_network_without_a_router(
+    net: Internet,
+) -> None:
+    address, prefix = net.machine("alone", 3)
+    without = [*prefix, "ip", "route", "del", "default"]  # If it has one.
+    subprocess.run(without, check=False, capture_output=True)
+    ask = (
+        "from shoal.interfaces import address_towards as own; print(own(), own('::2'))"
+    )
+
+    told = subprocess.run(
+        [*prefix, sys.executable, "-c", ask],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert told.stdout.split() == [address, "::1"]

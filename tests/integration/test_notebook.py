@@ -84,6 +84,12 @@ def test_ctrl_c_stops_a_notebook_and_brings_what_was_saved(
     assert screen.end() == 0
     assert seen == b"a notebook"
     assert [each.name for each in tmp_path.glob("out/*/*")] == ["seen.ipynb"]
+
+    waits = Terminal(home, "notebook", "--cpus", "999")
+    waits.expect("submitted")
+    os.kill(waits.pid, signal.SIGINT)
+    waits.expect("was cancelled before the notebook was up")
+    assert waits.end() == 103
     assert home("notebook", "last", "--gpus", "1").code == 2
     assert home("notebook", "--stop").code == 2
 

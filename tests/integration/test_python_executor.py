@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import os
 import subprocess
 import sys
 import threading
@@ -267,23 +266,41 @@ def test_results_are_not_kept_alive(executor: shoal.Executor, tmp_path: Path) ->
     assert executor.submit(double, 21).result(WAIT_S) == 42
 
 
+times_loaded = 0
+tables: dict[str, int] = {}
+
+
+class Model:
+    """What a program keeps in a class rather than in a variable."""
+
+    weight = 0
+
+
 def load(name: str, table: dict[str, int]) -> None:
-    os.environ["LOADED"] = os.environ.get("LOADED", "") + f"{name}={table[name]};"
+    global times_loaded  # noqa: PLW0603 - That is what initializers do.
+    times_loaded += 1
+    tables[name] = table[name]
+    Model.weight = table[name]
 
 
-def loaded(_: int) -> str:
-    return os.environ["LOADED"]
+def loaded(_: int) -> tuple[int, int, int]:
+    return times_loaded, tables["a"], Model.weight
 
 
-def test_an_initializer_runs_once_in_each_interpreter(
+def loaded_too(_: int) -> tuple[int, int, int]:
+    return times_loaded, tables["a"], Model.weight
+
+
+def test_an_initializer_runs_once_in_each_interpreter_for_all_functions(
     shoal_client: shoal.Client,
 ) -> None:
-    args = ("a", {"a": 1})
+    args = ("a", {"a": 5})
     with shoal_client.executor(initializer=load, initargs=args) as executor:
         single = [executor.submit(loaded, n).result(WAIT_S) for n in range(4)]
         many = list(executor.map(loaded, range(40), chunksize=5, timeout=WAIT_S))
+        others = [executor.submit(loaded_too, n).result(WAIT_S) for n in range(4)]
 
-    assert {*single, *many} == {"a=1;"}
+    assert {*single, *many, *others} == {(1, 5, 5)}
 
 
 def test_an_initializer_that_fails_breaks_its_executor_and_no_other(

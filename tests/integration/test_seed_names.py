@@ -71,6 +71,41 @@ def test_a_worker_with_only_an_address_runs_what_is_submitted(shop: Shop) -> Non
     }
 
 
+POLICY = """
+from shoal.policy.custom import Assignment
+
+class Last:
+    def assign(self, workers, task):
+        for worker in workers.values():
+            if worker.fits(task) and task.profile.gpu:
+                return Assignment(worker.id, (worker.capacity.devices[-1].id,))
+        return "there is no worker with a GPU"
+"""
+
+
+def test_a_task_gets_the_gpu_that_a_policy_of_ones_own_names(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    told = package / "last_gpu-1.dist-info"
+    told.mkdir(parents=True)
+    (package / "last_gpu.py").write_text(POLICY)
+    (told / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: last-gpu\nVersion: 1\n"
+    )
+    (told / "entry_points.txt").write_text("[shoal.policies]\nlast = last_gpu:Last\n")
+    with homes(tmp_path) as make:
+        home = make("only")
+        home.env["PYTHONPATH"] = str(package)
+        bare = ("--port=0", "--without=p2p", "--no-sandbox", "--policy=last")
+        home.up(*bare, "--gpus=0,1,2", "--memories=8192,8192,8192")
+
+        shown = [
+            home.ok("run", "--gpus=1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+            for _ in range(2)
+        ]
+
+    assert shown == ["2\n", "2\n"]  # Of equal GPUs, the first would be chosen.
+
+
 def test_all_commands_of_the_servers_user_may_ask_it_from_any_home(
     shop: Shop, tmp_path: Path
 ) -> None:

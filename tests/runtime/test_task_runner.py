@@ -9,6 +9,7 @@ from typing import Self, cast
 
 import msgspec
 import pytest
+from tests.runtime import virtual_time
 
 from shoal.core.artifacts.events import StagingEnded
 from shoal.core.durability.crash_suspects import Subject
@@ -39,8 +40,10 @@ class World:
 
     name = "process"
     not_isolated = ()
+    node = ANN
 
     def __init__(self, home: Path) -> None:
+        self.writes = [b"hello"]
         self.raises: dict[str, Exception] = {}
         self.cleared: list[Attempt] = []
         self.clear_fails = 0
@@ -76,7 +79,8 @@ class World:
 
     async def run(self, order: RunOrder, watcher: Watcher) -> Outcome:
         del order
-        await watcher.wrote("stdout", 0, b"hello")
+        for piece in self.writes:
+            await watcher.wrote("stdout", 0, piece)
         self._at("run")
         return Outcome("exited", exit_code=0)
 
@@ -418,3 +422,39 @@ def test_the_end_of_a_task_says_what_it_took_of_its_own_gpus(tmp_path: Path) -> 
         assert (await running).gpu_memory_bytes == 7  # of a shared one nobody knows
 
     played(tmp_path / "home", story)
+
+
+@pytest.mark.parametrize(
+    ("node", "least_s", "most_s"), [(ANN, 0.0, 0.2), (NodeId("bob"), 2.9, 3.1)]
+)
+def test_a_task_writes_slowly_to_other_nodes_only(
+    tmp_path: Path, node: NodeId, least_s: float, most_s: float
+) -> None:
+    async def main() -> float:
+        world = World(tmp_path)
+        world.node = node
+        world.writes = [bytes(1 << 19)] * 32
+        await run_one(world, start())
+        world.handling.close()
+        return asyncio.get_running_loop().time()
+
+    assert least_s <= virtual_time.run(main()) <= most_s
+
+
+def test_tasks_of_this_node_do_not_take_all_of_its_time_by_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_runner, "OUTPUT_HERE_BYTES_S", 1 << 20)
+
+    async def main() -> float:
+        world = World(tmp_path)
+        world.writes = [bytes(1 << 16)] * 32
+        for number in (1, 2):
+            world.tasks.start(start(number))
+        while len(ends(world)) < 2:
+            world.over.clear()
+            await world.over.wait()
+        world.handling.close()
+        return asyncio.get_running_loop().time()
+
+    assert virtual_time.run(main()) > 3.5

@@ -168,6 +168,7 @@ def _demand(peer: NodeId, line: Line) -> m.Demand:
         wait_for_s=line.number("wait", 0),
         network=line.has("network"),
         devices=tuple(filter(None, line.options.get("devices", "").split(","))),
+        claim=line.has("claim"),
     )
 
 
@@ -240,6 +241,15 @@ def _announce(peer: NodeId, line: Line) -> m.Announcement:
 # From a worker to a scheduler.
 
 
+def _renew(_: NodeId, line: Line) -> m.Renew:
+    ages = [w.split("@") for w in line.options.get("saved", "").split(",") if w]
+    return m.Renew(
+        leases=leases(line),
+        lease_s=line.number("for", 15),
+        saved=tuple(m.SavedAge(LeaseId(lease), float(age)) for lease, age in ages),
+    )
+
+
 def _has(_: NodeId, line: Line) -> m.Inventory:
     return m.Inventory(
         epoch=line.count("epoch", 1),
@@ -258,7 +268,15 @@ def _frees(_: NodeId, line: Line) -> m.InventoryChanged:
 
 def _offer(_: NodeId, line: Line) -> m.Offer:
     request = RequestId(line.words[2])
-    return m.Offer(request=request, leases=leases(line, 4), valid_for_s=6.0)
+    destroys = line.options.get("destroys", "")
+    losses = [word.split(":") for word in destroys.split(",") if word]
+    return m.Offer(
+        request=request,
+        leases=leases(line, 4),
+        valid_for_s=6.0,
+        displaces=line.count("displaces", len(losses)),
+        destroys=tuple(m.Loss(int(rank), int(work)) for rank, work in losses),
+    )
 
 
 def _refuse(_: NodeId, line: Line) -> m.Refusal:
@@ -320,9 +338,7 @@ MESSAGES: Final[dict[str, Callable[[NodeId, Line], m.AnyMessage]]] = {
     "forgoes": lambda _, line: m.Release(
         leases=(), requests=tuple(map(RequestId, line.words[2:]))
     ),
-    "renews": lambda _, line: m.Renew(
-        leases=leases(line), lease_s=line.number("for", 15)
-    ),
+    "renews": _renew,
     "acknowledges": lambda _, line: m.Acknowledgement(attempts=_attempts(line)),
     "took": lambda _, line: m.OutputReceipt(
         epoch=1, taken=int(line.words[2]), gap="gap" in line.words

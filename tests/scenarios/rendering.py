@@ -96,14 +96,19 @@ def message(message: m.AnyMessage) -> str:
             return str(message.__struct_config__.tag)  # Of hosts: no machine says it.
 
 
+def _displaced(offer: m.Offer) -> str:
+    if not offer.displaces:
+        return ""
+    lost = [f"{loss.work} of priority {loss.priority}" for loss in offer.destroys]
+    return f" displaces {offer.displaces}, destroys {' and '.join(lost)}"
+
+
 def _to_scheduler(message: m.ToScheduler) -> str:
     match message:
         case m.Offer():
-            displaces = f" displaces {message.displaces}" if message.displaces else ""
             length = seconds(message.valid_for_s)
-            return f"offer {message.request} {words(message.leases)} for {length}" + (
-                displaces
-            )
+            offered = f"offer {message.request} {words(message.leases)} for {length}"
+            return offered + _displaced(message)
         case m.Refusal():
             what = [message.request, str(message.attempt or ""), *message.leases]
             return f"refusal {words(what)}: {message.reason}"
@@ -162,7 +167,8 @@ def _to_worker(message: m.ToWorker) -> str:
             preempt = " preempt" if message.preempt else ""
             what = f"{message.count}x({profile(message.profile)})"
             rank = f"priority {message.rank.priority}"
-            return f"demand {message.request} {what} {rank}{preempt}"
+            verb = "claim" if message.claim else "demand"
+            return f"{verb} {message.request} {what} {rank}{preempt}"
         case m.Commit():
             length = seconds(message.lease_s)
             return f"commit {message.request} {words(message.leases)} for {length}"
@@ -171,7 +177,10 @@ def _to_worker(message: m.ToWorker) -> str:
                 return f"forgo {words(message.requests)}"
             return f"release {words(message.leases)}"
         case m.Renew():
-            return f"renew {words(message.leases)} for {seconds(message.lease_s)}"
+            saved = [f"{one.lease}, saved {one.age_s:g} s ago" for one in message.saved]
+            return f"renew {words(message.leases)} for {seconds(message.lease_s)}" + (
+                f" ({'; '.join(saved)})" if saved else ""
+            )
         case m.Assignment():
             gang = f" gang {words(message.gang)}" if message.gang else ""
             after = f" after {message.after}" if message.after else ""

@@ -6,14 +6,20 @@ from typing import Any, Final
 
 from shoal.core.events import Effect, Send
 from shoal.core.scheduling.notices import Consequence
+from shoal.core.succession.ballots import ALL, Ballots
 from shoal.core.succession.kept_jobs import KeptLog
-from shoal.core.succession.succession import ALL, Succession
+from shoal.core.succession.kinship import Kinship
+from shoal.core.succession.leading import Leading
+from shoal.core.succession.succession import Succession
 from shoal.model.ids import JobId, NodeId
 from shoal.protocol.messages import Assignment
 
-_inside: Any = vars(Succession)
-_stand, _position = _inside["_stand"], _inside["_position"]
-_hold_sway, _holds_word = _inside["_hold_sway"], _inside["_holds_word"]
+_ballots: Any = vars(Ballots)
+_leading: Any = vars(Leading)
+_succession: Any = vars(Succession)
+_stand, _position = _ballots["stand"], _ballots["_position"]
+_yield = _succession["_yield"]
+_hold_sway, _holds_word = _leading["hold_sway"], _leading["_holds_word"]
 
 
 def no_majority_asked(
@@ -65,29 +71,81 @@ def stood_without_files(self: Any, job: JobId) -> tuple[tuple[NodeId, ...], int,
     return members, log_term, size
 
 
+def goes_on_after_handing_over(self: Any, lead: Any, now: float) -> list[Consequence]:
+    """Go on with a job that another member was told to take."""
+    told: list[Consequence] = _yield(self, lead, now)
+    if told:
+        lead.elected, lead.leaving = True, False
+        self._book.suspended.pop(lead.job, None)
+    return told
+
+
+def handed_to_whoever(self: Any, lead: Any, now: float) -> list[Consequence]:
+    """Hand a job over to a member that lacks some of it, and let it go on with that."""
+    others = [m for m in lead.members if m in self._linked and m != self._node]
+    lead.whole.update(dict.fromkeys(others, len(lead.entries)))
+    told: list[Consequence] = _yield(self, lead, now)
+    if told:
+        lead.entries = []
+    return told
+
+
+def handover_unheard(_self: Any, *_args: Any) -> list[Consequence]:
+    """Wait until a leader that hands its job over was silent for long."""
+    return []
+
+
+def handed_over_and_begun_anew(_self: Any, *_args: Any) -> bool:
+    """Refuse to let a new leader have attempts of the one before."""
+    return False
+
+
+def started_without_a_lead(self: Any, job: JobId, effect: Send) -> bool:
+    """Say assignments again after a restart, whoever leads by now."""
+    is_once = self._book.jobs[job].job.at_most_once
+    return is_once and bool(_holds_word(self, job, effect))
+
+
+def ended_twice(_self: Any, *_args: Any) -> list[Consequence]:
+    """Keep a job that ended here and, in a later term, at another node."""
+    return []
+
+
 KEPT_BUGS: Final[tuple[tuple[str, Any, str, Any], ...]] = (
-    ("no majority asked", Succession, "_stand", no_majority_asked),
-    ("length overstated", Succession, "_position", length_overstated),
-    ("sway never lapses", Succession, "_hold_sway", sway_never_lapses),
-    ("acknowledged before safe", Succession, "_holds_word", acknowledged_before_safe),
+    ("no majority asked", Ballots, "stand", no_majority_asked),
+    ("length overstated", Ballots, "_position", length_overstated),
+    ("sway never lapses", Leading, "hold_sway", sway_never_lapses),
+    ("acknowledged before safe", Leading, "_holds_word", acknowledged_before_safe),
     (
         "begun unknown to others",
-        Succession,
+        Leading,
         "_holds_word",
         once_begun_unknown_to_others,
     ),
     ("kept without its files", KeptLog, "lacking", kept_without_files),
-    ("stood without its files", Succession, "_position", stood_without_files),
+    ("stood without its files", Ballots, "_position", stood_without_files),
+    ("goes on after handing over", Succession, "_yield", goes_on_after_handing_over),
+    ("handed to whoever is there", Succession, "_yield", handed_to_whoever),
+    ("hand-over unheard", Succession, "_on_handover", handover_unheard),
+    ("handed over and begun anew", Kinship, "admits", handed_over_and_begun_anew),
+    ("started without a lead", Leading, "_holds_start", started_without_a_lead),
+    ("ended twice", Succession, "_cede_end", ended_twice),
 )
 """A name, and what of what is replaced by what."""
 
 FOUND_BY: Final = {
     "no majority asked": 8,
     "acknowledged before safe": 0,
-    "length overstated": 103,
+    "length overstated": 160,
     "sway never lapses": 179,
     "begun unknown to others": 218,
     "kept without its files": 0,
     "stood without its files": 12,
+    "goes on after handing over": 50,
+    "handed to whoever is there": 944,
+    "hand-over unheard": 42,
+    "handed over and begun anew": 1,
+    "started without a lead": 1482,
+    "ended twice": 3422,
 }
 """A seed that finds each, and that breaks no promise without it."""

@@ -24,7 +24,7 @@ FOUND_BY = {
     "called back and run": 5,
     "attempt of two leases": 13,
     "age believed": 12,
-    "leases of nothing unbounded": 13,
+    "leases of nothing unbounded": 38,
     "forged rumour believed": 12,
     "revocation forgotten": 31,
     "call run for anybody": 78,
@@ -42,7 +42,7 @@ FOUND_BY = {
     "silent channel kept": 477,
     "writer never paused": 309,
     "revoked node gets items": 176,
-    "last output not handed on": 18,
+    "last output not handed on": 40,
     "batch not sent again": 13,
     "answered call run again": 13,
     "losses not counted": 13,
@@ -63,9 +63,9 @@ FOUND_BY = {
     "any secret opens": 4,
     "old invitation lets the revoked in": 15,
     "stranger let in unasked": 15,
-    "wrong piece believed": 271,
-    "fetch never given up": 18,
-    "second caller forgotten": 18,
+    "wrong piece believed": 387,
+    "fetch never given up": 20,
+    "second caller forgotten": 20,
     "tree without its files": 7,
     "file for anybody": 61,
     "environment not waited for": 3,
@@ -79,7 +79,7 @@ FOUND_BY = {
     "reads without bound": 18,
     "asked for all at once": 61,
     "announcement answered again": 0,
-    "gang committed in part": 18,
+    "gang committed in part": 9,
     "preempted task counted as failed": 9,
     "owner's program overlooked": 14,
     "owner waits for others": 6,
@@ -98,10 +98,14 @@ What changes histories may move a bug to another seed. Then the test searches as
 `make sim-bugs` does, which takes longer until the new seed is written down here.
 """
 
+RARE = {"wrong piece believed": (165, 1077, 1092), "lies at full weight": (91, 446)}
+"""Seeds to try next, of bugs that one in hundreds finds: to search takes long."""
+
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_by_a_seed_that_is_clean_without_it(bug: Bug) -> None:
-    finding = find(bug, [FOUND_BY.get(bug.name, 0), *range(SEEDS_MAX)])
+    known = FOUND_BY.get(bug.name, 0)
+    finding = find(bug, [known, *RARE.get(bug.name, ()), *range(SEEDS_MAX)])
 
     assert finding.seed is not None
     assert finding.promise != "RAISED"

@@ -11,7 +11,7 @@ SEEDS = 50  # `make sim-soak` goes through thousands.
 CHUNK = 10
 
 # Seeds that once broke a promise, kept so that they never do again.
-MENDED = (112, 661, 750, 966, 1424, 2177, 2305, 20437)
+MENDED = (112, 204, 661, 750, 966, 1424, 2177, 2305, 20437)
 
 
 def come_through(trial: SeedTrial) -> dict[str, int]:

@@ -69,6 +69,7 @@ from shoal.protocol.messages import (
     Load,
     LoadDigest,
     LoadDigests,
+    Loss,
     Occupied,
     Offer,
     Outcome,
@@ -90,8 +91,10 @@ from shoal.protocol.messages import (
     ReservationWanted,
     Revocation,
     Rumour,
+    SavedAge,
     Staging,
     Started,
+    Waiting,
     Want,
     Welcome,
     Withdrawal,
@@ -105,6 +108,7 @@ from shoal.protocol.succession.messages import (
     Handover,
     Keep,
     Kept,
+    SchedulerLoad,
 )
 
 ANN: Final = NodeId("12D3KooWAnn")
@@ -162,6 +166,10 @@ PROFILE: Final = Profile(
 )
 USING: Final = Profile(cpu_milli=500, uses=("data:imagenet", "python:torch"))
 LEARNING: Final = Profile(cpu_milli=500, modules=("torch",))
+HASTY: Final = Profile(cpu_milli=500, longest_s=3_610)
+EVERYTHING: Final = msgspec.structs.replace(
+    PROFILE, uses=USING.uses, modules=LEARNING.modules, longest_s=60
+)
 CAPACITY: Final = Capacity(
     cpu_milli=64_000,
     memory_bytes=256 << 30,
@@ -242,6 +250,7 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         grant=GRANT,
     ),
     "announcement.2": Announcement(scheduler=ANN, wants=(Want(LEARNING, 2),)),
+    "announcement.4": Announcement(scheduler=ANN, wants=(Want(HASTY, 2),)),
     "announcement.3": Announcement(scheduler=ANN, wants=(Want(USING, 2),)),
     "inquiry": Inquiry(request=REQUEST),
     "inventory": Inventory(
@@ -280,10 +289,29 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         capacity=msgspec.structs.replace(CAPACITY, lends=("data:imagenet",)),
         load=LOAD,
     ),
+    "inventory.7": Inventory(
+        epoch=4,
+        seq=9,
+        capacity=msgspec.structs.replace(CAPACITY, longest_s=3_360),
+        load=LOAD,
+    ),
     "inventory-changed": InventoryChanged(epoch=4, seq=10, load=LOAD),
     "inventory-changed.2": InventoryChanged(epoch=4, seq=10, load=LOAD, since=9),
     "inventory-changed.3": InventoryChanged(
         epoch=4, seq=10, load=LOAD, gangs=("0123456789abcdef",)
+    ),
+    "inventory-changed.4": InventoryChanged(
+        epoch=4,
+        seq=10,
+        load=LOAD,
+        ahead=(Waiting(Rank(10, 12.5, ANN, REQUEST), EVERYTHING, 8),),
+    ),
+    "inventory.8": Inventory(
+        epoch=4,
+        seq=9,
+        capacity=CAPACITY,
+        load=LOAD,
+        ahead=(Waiting(Rank(10, 12.5, ANN, REQUEST), EVERYTHING, 8),),
     ),
     "inventory.6": Inventory(
         epoch=4, seq=9, capacity=CAPACITY, load=LOAD, gangs=("0123456789abcdef",)
@@ -333,6 +361,12 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         count=2,
         rank=Rank(10, 12.5, ANN, REQUEST),
     ),
+    "demand.8": Demand(
+        request=REQUEST,
+        profile=HASTY,
+        count=2,
+        rank=Rank(10, 12.5, ANN, REQUEST),
+    ),
     "demand.5": Demand(
         request=REQUEST,
         profile=USING,
@@ -350,8 +384,23 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
         owner=OwnerId("ann"),
         grant=GRANT,
     ),
+    "demand.12": Demand(
+        request=REQUEST,
+        profile=PROFILE,
+        count=2,
+        rank=Rank(10, 12.5, ANN, REQUEST),
+        wait_for_s=30.0,
+        claim=True,
+    ),
     "offer": Offer(request=REQUEST, leases=LEASES, valid_for_s=6.0, displaces=1),
     "offer.2": Offer(request=REQUEST, leases=LEASES, valid_for_s=6.0, displaces=1),
+    "offer.3": Offer(
+        request=REQUEST,
+        leases=LEASES,
+        valid_for_s=6.0,
+        displaces=2,
+        destroys=(Loss(5, 250), Loss(-1, 1_000_000)),
+    ),
     "refusal": Refusal(
         request=REQUEST,
         leases=LEASES,
@@ -365,6 +414,7 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "release.2": Release(leases=LEASES, requests=(REQUEST,)),
     "withdrawal": Withdrawal(leases=LEASES, reason="a better rank came"),
     "renew": Renew(leases=LEASES, lease_s=15.0),
+    "renew.2": Renew(leases=LEASES, lease_s=15.0, saved=(SavedAge(LEASES[0], 4.5),)),
     "renewed": Renewed(
         leases=(Occupied(LEASES[0], ATTEMPT), Occupied(LEASES[1])),
         gone=(LeaseId("bob/0"),),
@@ -473,6 +523,18 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
             group=GroupId("job4.train"),
             work=Work(recipe="diloco"),
             profiles=(LEARNING,),
+        ),
+    ),
+    "assignment.11": Assignment(
+        lease=LEASES[0],
+        attempt=ATTEMPT,
+        task=Task(
+            id=TaskId("job4.train.0"),
+            job=JobId("job4"),
+            group=GroupId("job4.train"),
+            work=WORK,
+            profiles=(HASTY,),
+            time_limit_s=3_600.0,
         ),
     ),
     "cancel": Cancel(lease=LEASES[0], attempt=ATTEMPT, grace_s=10.0),
@@ -620,6 +682,18 @@ EXAMPLES: Final[dict[str, AnyMessage]] = {
     "keep.over": Keep(
         job=JobId("job6"), term=2, members=(ANN,), base=3, start=9, beat=18, over=True
     ),
+    "keep.forward": Keep(
+        job=JobId("job6"),
+        term=1,
+        members=(ANN, BOB),
+        base=1,
+        start=0,
+        beat=1,
+        entries=(b"an entry",),
+        forward=True,
+    ),
+    "scheduler-load": SchedulerLoad(open=4_000),
+    "scheduler-load.full": SchedulerLoad(open=12, full=True),
     "kept": Kept(job=JobId("job6"), term=2, have=6, beat=17, vowed=2),
     "kept.lacking": Kept(
         job=JobId("job6"), term=2, have=6, beat=17, vowed=2, lacking=1

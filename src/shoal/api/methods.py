@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.failures import message_of, shown_of
-from shoal.errors import UsageError
+from shoal.errors import MovedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["Shoal"]
+
+FOLLOWING: Final = frozenset(
+    {"Get", "Watch", "Logs", "Cancel", "Explain", "Curves", "Events"}
+)
+"""Methods that a node asks of the one that it forwarded their job to. What is fetched
+by the hashes in an answer is not among them: the files are on that other node."""
 
 
 class ApiMethod(NamedTuple):
@@ -32,9 +38,33 @@ class ApiMethod(NamedTuple):
     call: Callable[[Any], Any]
     takes_stream: bool
     answers_stream: bool
+    follow: Callable[[str, str, bytes], AsyncGenerator[bytes]]
+    answer: type[Message]
 
     async def replies(self, asked: object) -> AsyncGenerator[Message]:
-        """Yield the answer or answers to a request; closing this closes the stream."""
+        """Yield the answer or answers to a request; closing this closes the stream.
+
+        If the job was forwarded, the node that has it answers.
+        """
+        begun = False
+        try:
+            async with aclosing(self._own(asked)) as found:
+                async for each in found:
+                    begun = True
+                    yield each
+            return
+        except MovedError as moved:
+            is_new = not begun or self.name == "Watch"
+            if self.name not in FOLLOWING or not (moved.forwarded and is_new):
+                raise
+            node = moved.node
+        assert isinstance(asked, self.request)
+        there = self.follow(node, self.name, asked.SerializeToString())
+        async with aclosing(there) as answers:
+            async for data in answers:
+                yield self.answer.FromString(data)
+
+    async def _own(self, asked: object) -> AsyncGenerator[Message]:
         if not self.answers_stream:
             answer: Awaitable[Message] = self.call(asked)
             yield await answer
@@ -49,8 +79,15 @@ class ApiMethod(NamedTuple):
 class Methods:
     """All API methods by name."""
 
-    def __init__(self, service: object) -> None:
-        """Bind each method to the service: `List` to `on_list`, and so on."""
+    def __init__(
+        self,
+        service: object,
+        follow: Callable[[str, str, bytes], AsyncGenerator[bytes]],
+    ) -> None:
+        """Bind each method to the service: `List` to `on_list`, and so on.
+
+        `follow` asks another node, by its id, a method and a request.
+        """
         self.by_name = {
             each.name: ApiMethod(
                 each.name,
@@ -58,6 +95,8 @@ class Methods:
                 getattr(service, f"on_{snake(each.name)}"),
                 each.client_streaming,
                 each.server_streaming,
+                follow,
+                getattr(pb, each.output_type.name),
             )
             for each in SERVICE.methods
         }

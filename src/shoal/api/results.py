@@ -44,12 +44,17 @@ class Result(NamedTuple):
     node: str
 
 
-def task_name(task: pb.Task) -> str:
+def name_of_task(id_: str, label: str) -> str:
     """Return what people call a task: by its params, if it is a point of a sweep."""
-    place = task.id.partition(".")[2]
-    if not task.label or task.label.isdigit():
+    place = id_.partition(".")[2]
+    if not label or label.isdigit():
         return place  # An index alone is no name.
-    return task.label if place.startswith("main.") else f"{place} {task.label}"
+    return label if place.startswith("main.") else f"{place} {label}"
+
+
+def task_name(task: pb.Task) -> str:
+    """Return what people call a task."""
+    return name_of_task(task.id, task.label)
 
 
 def order_of(text: str) -> Order:

@@ -123,11 +123,21 @@ def tasks_called(selector: str, record: JobRecord, book: JobBook) -> list[TaskRe
         return labelled  # Several: a gang, or points of several steps.
     raise NotFoundError(
         f"no task '{selector}' in job {record.job.id}",
-        because=f"it has {len(tasks)} tasks, 0 to {len(tasks) - 1}"
-        if len(tasks) > 1
-        else "it has one task, which is 0",
+        because=_names(tasks),
         hint=f"`shoal show {record.job.id}` lists them",
     )
+
+
+def _names(tasks: list[TaskRecord]) -> str:
+    """Say how the tasks of a job can be called."""
+    if len(tasks) == 1:
+        return "it has one task, which is 0"
+    text = f"it has {len(tasks)} tasks, 0 to {len(tasks) - 1}"
+    labels = list(dict.fromkeys(task.task.label for task in tasks if task.task.label))
+    if not labels or labels[0].isdigit():
+        return text
+    more = ", ..." if len(labels) > CANDIDATES_NAMED_MAX else ""
+    return f"{text}, called {', '.join(labels[:CANDIDATES_NAMED_MAX])}{more}"
 
 
 def _no_job(selector: str, known: int) -> NotFoundError:

@@ -575,7 +575,7 @@ class ExplainReply(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskExplanation, _Mapping]]] = ..., more: _Optional[int] = ...) -> None: ...
 
 class TaskExplanation(_message.Message):
-    __slots__ = ("task", "state", "why", "nodes", "refused", "rejected", "fitting", "helps", "needs", "cached", "answers")
+    __slots__ = ("task", "state", "why", "nodes", "refused", "rejected", "fitting", "helps", "needs", "cached", "answers", "label")
     TASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
@@ -587,6 +587,7 @@ class TaskExplanation(_message.Message):
     NEEDS_FIELD_NUMBER: _ClassVar[int]
     CACHED_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
     task: str
     state: State
     why: _containers.RepeatedScalarFieldContainer[str]
@@ -598,7 +599,8 @@ class TaskExplanation(_message.Message):
     needs: str
     cached: _containers.RepeatedScalarFieldContainer[str]
     answers: _containers.RepeatedCompositeFieldContainer[Verdict]
-    def __init__(self, task: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., why: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., fitting: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., cached: _Optional[_Iterable[str]] = ..., answers: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ...) -> None: ...
+    label: str
+    def __init__(self, task: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., why: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[NodeName, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., fitting: _Optional[int] = ..., helps: _Optional[_Iterable[str]] = ..., needs: _Optional[str] = ..., cached: _Optional[_Iterable[str]] = ..., answers: _Optional[_Iterable[_Union[Verdict, _Mapping]]] = ..., label: _Optional[str] = ...) -> None: ...
 
 class Verdict(_message.Message):
     __slots__ = ("node", "reason")
@@ -1158,20 +1160,24 @@ class DrainReply(_message.Message):
     def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ..., tasks: _Optional[int] = ...) -> None: ...
 
 class ShutdownRequest(_message.Message):
-    __slots__ = ("grace_s",)
+    __slots__ = ("grace_s", "leaves_because")
     GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    LEAVES_BECAUSE_FIELD_NUMBER: _ClassVar[int]
     grace_s: float
-    def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
+    leaves_because: str
+    def __init__(self, grace_s: _Optional[float] = ..., leaves_because: _Optional[str] = ...) -> None: ...
 
 class ShutdownReply(_message.Message):
-    __slots__ = ("tasks", "active_jobs", "pid")
+    __slots__ = ("tasks", "active_jobs", "pid", "cancelled")
     TASKS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_JOBS_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
     tasks: int
     active_jobs: int
     pid: int
-    def __init__(self, tasks: _Optional[int] = ..., active_jobs: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+    cancelled: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tasks: _Optional[int] = ..., active_jobs: _Optional[int] = ..., pid: _Optional[int] = ..., cancelled: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CallsRequest(_message.Message):
     __slots__ = ("pools", "functions", "calls", "stops", "backlogs")

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -134,6 +134,10 @@ ELSEWHERE: dict[str, str] = {
 """Command names of other tools, and the `shoal` command for each."""
 
 
+INVITATION: Final = "shoal1-"
+"""How invitations begin: `net.joining.invitations` is too slow to load for this."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's module only when the command is used."""
 
@@ -169,8 +173,11 @@ class LazyGroup(click.Group):
         if args[0] in COMMANDS or args[0].startswith("-"):
             name, command, rest = super().resolve_command(ctx, args)
             if ctx.params.get("as_json") and command is not None:
-                rest = ["--json", *rest]
+                rest = _with_json(ctx, f"shoal {name}", command, rest)
             return name, command, rest
+        if args[0].lower().startswith(INVITATION):
+            what = "an invitation is no command by itself"
+            raise UsageError(what, hint="shoal join INVITATION")
         meant = ELSEWHERE.get(args[0])
         hint = did_you_mean(args[0], COMMANDS, before="shoal ")
         raise UsageError(
@@ -182,6 +189,28 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of this name, if it exists."""
         return imported(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+
+
+def _with_json(
+    ctx: click.Context, name: str, command: click.Command, args: list[str]
+) -> list[str]:
+    """Return the words for a command with `--json` where that command takes it."""
+    if isinstance(command, click.Group):
+        inner = command.get_command(ctx, args[0]) if args else None
+        if inner is not None:
+            return [args[0], *_with_json(ctx, f"{name} {args[0]}", inner, args[1:])]
+        if type(command) is click.Group:
+            return args  # Whatever is wrong with them is told.
+    takes = isinstance(command, click.Group) or any(
+        "--json" in option.opts for option in command.params
+    )
+    if takes or {"-h", "--help"} & {*args}:
+        return ["--json", *args] if takes else args
+    raise UsageError(
+        f"`{name}` has no --json",
+        because="it prints no document",
+        hint="leave --json out, or put it after the command that is to print JSON",
+    )
 
 
 def imported(place: str) -> click.Command:

@@ -1,5 +1,9 @@
 """Run `shoal` as `python -m shoal.cli`; background nodes are started this way."""
 
-from shoal.cli import main
+import gc
+
+gc.set_threshold(20_000)  # As in `shoal.entry`.
+
+from shoal.cli import main  # noqa: E402 - What it imports is no garbage.
 
 main()

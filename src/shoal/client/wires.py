@@ -88,15 +88,17 @@ class SocketWire:
 
     def _heard(self) -> Iterator[pb.CallsReply]:
         buffer = frame_buffer()
+        # `recv` would map and unmap that much memory for each reply.
+        space = memoryview(bytearray(READ_BYTES))
         while True:
             try:
-                data = self._socket.recv(READ_BYTES)
+                count = self._socket.recv_into(space)
             except OSError as error:
                 raise self._gone(error) from None
-            if not data:
+            if not count:
                 return
             try:
-                bodies = buffer.feed(data)
+                bodies = buffer.feed(space[:count])
             except FramingError as error:
                 raise _nonsense(str(error)) from None
             for body in bodies:

@@ -29,7 +29,7 @@ from shoal.core.environments.events import (
 )
 from shoal.core.forwarding.events import ForwardingEffect, ForwardingEvent
 from shoal.core.housekeeping.events import HousekeepingEffect, HousekeepingEvent
-from shoal.core.lending.events import LendingEvent
+from shoal.core.lending.events import LendingEffect, LendingEvent
 from shoal.core.mail.events import MailEffect, MailEvent
 from shoal.core.proximity.events import ProximityEvent
 from shoal.model.ids import (
@@ -193,7 +193,12 @@ class DrainRequested(msgspec.Struct, frozen=True):
 
 
 class DepartureNear(msgspec.Struct, frozen=True):
-    """This node ends soon: its kept jobs may go to their keepers at once."""
+    """This node ends soon: its kept jobs may go to their keepers at once.
+
+    If it leaves `for_good`, other jobs of which nothing runs go to other schedulers.
+    """
+
+    for_good: bool = False
 
 
 class DrainEnded(msgspec.Struct, frozen=True):
@@ -483,6 +488,7 @@ Effect = (
     | CallEffect
     | HousekeepingEffect
     | ChannelEffect
+    | LendingEffect
 )
 
 Taker = Callable[[NodeId, Any, float], list[Effect]]

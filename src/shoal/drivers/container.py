@@ -60,6 +60,7 @@ COMPLAINTS: Final = ("Error: ", "docker: ", "podman: ")
 OPEN_SOCKET: Final = 0o666
 OPEN_FOLDER: Final = 0o777
 OPEN_FILE: Final = 0o666
+LEAST_SHARES: Final = "2"
 
 
 def container_argv(
@@ -70,8 +71,11 @@ def container_argv(
     socket: Path,
     env_file: Path,
     mark: str,
+    owner_first: bool = False,
 ) -> list[str]:
     """Return the command that runs a task in a container and waits for it.
+
+    With `owner_first`, other programs go before a task of another owner.
 
     Variables go through a file, because any user can read a command line. Only the
     addresses of a gang, which contain line breaks and are not secret, are arguments.
@@ -80,6 +84,8 @@ def container_argv(
     limits = ["--pids-limit", str(PROCESSES_MAX)]
     if most.cpu_milli:
         limits += ["--cpus", f"{most.cpu_milli / 1_000:g}"]
+    if owner_first and order.foreign:
+        limits += ["--cpu-shares", LEAST_SHARES]
     if most.memory_bytes:
         size = str(most.memory_bytes)
         limits += ["--memory", size, "--memory-swap", size]
@@ -254,6 +260,7 @@ class ContainerDriver:
             socket=socket,
             env_file=env_file,
             mark=self._processes.mark,
+            owner_first=self._processes.settings.owner_first,
         )
         client = msgspec.structs.replace(
             order,

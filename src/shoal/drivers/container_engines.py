@@ -29,6 +29,7 @@ PROBES: Final[dict[Kind, tuple[str, ...]]] = {
 """Commands that show that an engine works. Podman has no daemon to be down."""
 
 INITS: Final = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
+DOCKER_SOCKET: Final = "/var/run/docker.sock"
 SELINUX: Final = "/sys/fs/selinux/enforce"
 CGROUP_V2: Final = "/sys/fs/cgroup/cgroup.controllers"
 ROOT: Final = "0:0"
@@ -77,11 +78,29 @@ async def find_engine(timeout_s: float = PROBE_TIMEOUT_S) -> Engine | str:
         path = shutil.which(kind)
         if path is None:
             continue
+        if kind == "docker" and (nobody := no_daemon(client_env())):
+            why = nobody
+            continue
         code, said = await call([path, *probe], timeout_s)
         if code == 0:
             return engine_of(kind, path, said, os.geteuid(), os.getegid())
         why = f"{kind} does not answer: {said}"
     return why
+
+
+def no_daemon(env: Mapping[str, str], usual: str = DOCKER_SOCKET) -> str:
+    """Say that nobody serves docker, if that is certain; to ask its client costs more.
+
+    It is where it is told to be: by a variable, by a context, or at its usual sockets.
+    """
+    if env.keys() & {"DOCKER_HOST", "DOCKER_CONTEXT"}:
+        return ""
+    settings = Path(env.get("DOCKER_CONFIG") or f"{env['HOME']}/.docker")
+    ours = env.get("XDG_RUNTIME_DIR", "/nonexistent")
+    places = (settings / "contexts", Path(usual), Path(ours) / "docker.sock")
+    if any(place.exists() for place in places):
+        return ""
+    return f"docker does not answer: there is no {usual}"
 
 
 def engine_of(

@@ -104,6 +104,8 @@ class LaneProgram:
         self._asleep = threading.Event()  # whether the second thread sleeps
         self._woken = threading.Event()
         self._poll = select.poll()
+        # `recv` would map and unmap that much memory for each call.
+        self._space = memoryview(bytearray(READ_BYTES))
         self._buffer = item_buffer()
         self._functions: dict[int, Callable[..., Any] | bytes | bytearray] = {}
         self._parts: dict[int, bytearray] = {}
@@ -253,13 +255,13 @@ class LaneProgram:
                     self._leave()
                 continue
             try:
-                data = self._line.recv(READ_BYTES)
+                count = self._line.recv_into(self._space)
             except OSError:
-                data = b""
-            if not data:
+                count = 0
+            if not count:
                 os._exit(0)  # The node is gone, so nobody wants the results.
             try:
-                self._take(data)
+                self._take(self._space[:count])
             except (FramingError, ItemError) as error:
                 os.write(2, f"this lane was told nonsense: {error}\n".encode())
                 os._exit(1)
@@ -293,7 +295,7 @@ class LaneProgram:
         except OSError:
             os._exit(0)
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes | memoryview) -> None:
         """Handle all complete items; keep an incomplete rest."""
         for item in self._buffer.feed(data):
             self._on_item(item)

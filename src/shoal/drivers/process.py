@@ -65,6 +65,9 @@ KEPT_FREE_MAX: Final = 10 << 30
 
 DISK_LEAST: Final = 64 << 20
 MEMORY_LEAST: Final = 32 << 20
+HURRY_S_MAX: Final = 2.0
+"""Whoever has longer to end, ends with spare CPU time."""
+
 SLOTS: Final = 1_000_000
 """More than there are slots: the uids of owners come after those of slots."""
 
@@ -74,7 +77,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     `cpus` are the CPUs to lend; empty means all that this process may use.
     `readable` are folders that sandboxed tasks may read besides the system's, such as
-    a Python installation. `device_files` maps device ids to device files.
+    a Python installation. `device_files` maps device ids to device files. With
+    `owner_first`, tasks of other owners get only CPU time that nobody else wants.
     """
 
     sandbox: bool = True
@@ -84,12 +88,14 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     readable: tuple[str, ...] = ()
     device_files: dict[str, tuple[str, ...]] = {}
     processes_max: int = boxes.PROCESSES_MAX
+    owner_first: bool = False
     warm: int = 1  # supervisors to start ahead of tasks
 
 
 class _Running(msgspec.Struct):
     """A running attempt."""
 
+    is_spare: bool  # it gets only the CPU time that nobody else wants
     stop_grace_s: float | None = None  # set by `stop`
     supervisor: SupervisorProcess | None = None
 
@@ -140,6 +146,7 @@ class ProcessDriver:
         self._cgroups: Cgroups | None = None
         self._internet: internet.Internet | str = "it was not looked for"
         self._names: dict[str, names.Names] = {}  # by what a task can reach
+        self._hurried: set[Attempt] = set()  # with spare CPU time, and told to end
         self._limited: dict[int, _SlotGroup] = {}  # what was set last, by slot
         self._said: tuple[str, ...] = ()
         self._promises = Promises(confined="it is not open")
@@ -202,7 +209,8 @@ class ProcessDriver:
             return Outcome("not-started", reason="the attempt runs already")
         if reason := unfit(order):
             return Outcome("not-started", reason=reason)
-        running = self._running[order.attempt] = _Running()
+        running = _Running(is_spare=self._is_spare(order))
+        self._running[order.attempt] = running
         cpus = self._cpus.take(order.allocation.cpu_milli)
         try:
             running.supervisor = await self._supervisors.get(as_list(cpus))
@@ -215,6 +223,7 @@ class ProcessDriver:
         finally:
             self._cpus.give(cpus, order.allocation.cpu_milli)
             del self._running[order.attempt]
+            self._hurry(order.attempt, really=False)
         return outcome_of(end, stopped=running.stop_grace_s is not None)
 
     def stop(self, attempt: Attempt, grace_s: float) -> None:
@@ -224,8 +233,21 @@ class ProcessDriver:
             return
         before = running.stop_grace_s
         running.stop_grace_s = grace_s if before is None else min(before, grace_s)
+        if running.is_spare and grace_s <= HURRY_S_MAX:
+            self._hurry(attempt, really=True)
         if running.supervisor is not None:
             running.supervisor.stop(grace_s)
+
+    def _hurry(self, attempt: Attempt, *, really: bool) -> None:
+        """Let a task that must end soon have the CPU to save its work, or no longer."""
+        before = bool(self._hurried)
+        if really:
+            self._hurried.add(attempt)
+        else:
+            self._hurried.discard(attempt)
+        if self._cgroups is not None and bool(self._hurried) != before:
+            with contextlib.suppress(OSError):  # It ends, if later.
+                self._cgroups.hurry(really=really)
 
     def visits(self, attempt: Attempt) -> VisitLine:
         """Return what lets others join a running attempt; see `Driver.visits`."""
@@ -298,7 +320,12 @@ class ProcessDriver:
         if end.kind == "not-started":  # Perhaps its group is gone.
             self._limited.pop(used.slot, None)
         groups = self._cgroups
-        if end.code and groups and groups.out_of_memory(used.slot) > killed_before:
+        spare = self._is_spare(order)
+        if (
+            end.code
+            and groups
+            and (groups.out_of_memory(used.slot, spare=spare) > killed_before)
+        ):
             limit = limits_of(order).memory_bytes >> 20
             reason = (
                 f"killed: it used more memory than it may, its limit is {limit} MiB"
@@ -372,6 +399,7 @@ class ProcessDriver:
                 if mount.bytes_max
             ],
             stdin=order.task.work.stdin,
+            spare_cpu=self._is_spare(order),
         )
 
     def _uid_of(self, order: RunOrder, used: SupervisorProcess) -> int | None:
@@ -444,10 +472,11 @@ class ProcessDriver:
         if self._cgroups is None:
             return 0
         limits = limits_of(order, self.settings.processes_max)
+        limits = msgspec.structs.replace(limits, spare=self._is_spare(order))
         group = self._limited.get(used.slot)
         if group is None or group.limits != limits:  # Tasks often have the same.
             self._limited.pop(used.slot, None)
-            doors = self._cgroups.doors(used.slot)
+            doors = self._cgroups.doors(used.slot, spare=limits.spare)
             try:
                 self._cgroups.limit(used.slot, limits)
             except OSError as error:
@@ -459,7 +488,11 @@ class ProcessDriver:
                 raise UsageError(why) from None
             home = self._cgroups.home
             self._limited[used.slot] = _SlotGroup(limits, doors, home)
-        return self._cgroups.out_of_memory(used.slot)
+        return self._cgroups.out_of_memory(used.slot, spare=limits.spare)
+
+    def _is_spare(self, order: RunOrder) -> bool:
+        """Whether a task gets only the CPU time that nobody else wants."""
+        return order.foreign and self.settings.owner_first
 
     def _disk_of(self, order: RunOrder) -> tuple[int, int]:
         """Return the size limit of a work directory, and the space to keep free."""

@@ -18,16 +18,17 @@ LOOKED_FOR: Final = tuple(
 
 TIMEOUT_S: Final = 10.0
 _LOOK: Final = (
-    "import sys; from importlib.util import find_spec; "
-    "print(*(name for name in sys.argv[1:] if find_spec(name) is None))"
+    "import sys; print(*(name for name in sys.argv[1:] "
+    "if not any(each.find_spec(name, None) for each in sys.meta_path)))"
 )
+"""What `importlib.util.find_spec` asks, without its import, which takes 4 ms."""
 
 
 def missing_modules(path: str, modules: Iterable[str] = LOOKED_FOR) -> tuple[str, ...]:
     """Return the modules that `python` on `path` does not have.
 
     It sees what a task sees: no variables of ours, and no home with packages in it.
-    What cannot be found out is not missing. Blocks for some 50 ms.
+    What cannot be found out is not missing. Blocks for some 20 ms.
     """
     names = tuple(modules)
     program = shutil.which("python", path=path)

@@ -16,6 +16,7 @@ a value never becomes two words, and no shell ever sees it.
 from __future__ import annotations
 
 import re
+from math import ceil
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -94,11 +95,14 @@ def derive(
 
 
 def profiles_of(
-    spec: JobSpec, modules: tuple[str, ...] = (), uses: tuple[str, ...] = ()
+    spec: JobSpec,
+    modules: tuple[str, ...] = (),
+    uses: tuple[str, ...] = (),
+    longest_s: int = 0,
 ) -> tuple[Profile, ...]:
     """Return what one task of `spec` needs, the favourite alternative first."""
     labels = tuple((k, text_of(v)) for k, v in sorted(spec.placement.labels.items()))
-    rest = Profile(labels=labels, modules=modules, uses=uses)
+    rest = Profile(labels=labels, modules=modules, uses=uses, longest_s=longest_s)
     needs = spec.any_of or (spec.resources,)
     return tuple(_profile(need, spec.resources, rest) for need in needs)
 
@@ -301,11 +305,16 @@ class _Shared:
         if is_built_in(work, spec.params) and not _sweeps(spec, PROGRAM):
             work = msgspec.structs.replace(work, driver=RECIPE)
         self._work = work
-        self.profiles = profiles_of(spec, part.modules, work.uses)
+        self.profiles = profiles_of(spec, part.modules, work.uses, self._longest_s)
         self._texts = {k: text_of(value) for k, value in spec.params.items()}
         self._texts.update(spec.params_text)
         least, most = nodes_of(spec)
         self._elastic = least < most
+
+    @property
+    def _longest_s(self) -> int:
+        limit_s = self.time_limit_s
+        return 0 if limit_s is None else ceil(limit_s + self.grace_s)
 
     def work_of(self, number: int, own: Mapping[str, Scalar], rank: int) -> Work:
         """Return the work of one task, with its placeholders filled."""
@@ -377,6 +386,25 @@ def _sweeps(spec: JobSpec, param: str) -> bool:
     return any(param in point for point in points)
 
 
+def renamed(job: Job, id_: JobId) -> Job:
+    """Return the same job under another id: what was derived need not be again."""
+    groups = tuple(
+        replace(
+            group,
+            id=GroupId(_renamed(group.id, job.id, id_)),
+            tasks=tuple(_task_of(task, job.id, id_) for task in group.tasks),
+            needs=tuple(GroupId(_renamed(each, job.id, id_)) for each in group.needs),
+        )
+        for group in job.groups
+    )
+    return replace(job, id=id_, groups=groups)
+
+
+def _task_of(task: Task, old: JobId, new: JobId) -> Task:
+    id_ = TaskId(_renamed(task.id, old, new))
+    return replace(task, id=id_, job=new, group=GroupId(_renamed(task.group, old, new)))
+
+
 def again(
     job: Job,
     id_: JobId,
@@ -403,12 +431,7 @@ def again(
         if not (left := rerun[group.id]):
             continue
         name = GroupId(_renamed(group.id, job.id, id_))
-        tasks = tuple(
-            replace(
-                task, id=TaskId(_renamed(task.id, job.id, id_)), job=id_, group=name
-            )
-            for task in left
-        )
+        tasks = tuple(_task_of(task, job.id, id_) for task in left)
         needs = tuple(
             GroupId(_renamed(needed, job.id, id_))
             for needed in group.needs

@@ -30,6 +30,7 @@ from shoal.model.text.shortages import (
     label_missing,
     loan_missing,
     module_missing,
+    time_short,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a worker lends. Labels are sorted pairs.
 
     `lacks` names modules that the Python of its tasks was looked for and not found to
-    have; a worker of an older release says nothing of it.
+    have; a worker of an older release says nothing of it. `longest_s` gets less as the
+    end of a worker comes near whose machine is only allocated for a time.
     """
 
     cpu_milli: Amount = 0
@@ -62,6 +64,7 @@ class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: Labels = ()
     lacks: Modules = ()
     lends: Lent = ()  # folders and environments, as `data:NAME` and `python:NAME`
+    longest_s: Amount | None = None  # tasks that may take longer are refused
 
 
 class GpuNeed(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -116,6 +119,7 @@ class Profile(
     labels: Labels = ()
     modules: Modules = ()  # of Python, which its program imports
     uses: Lent = ()  # what a worker must lend it
+    longest_s: Amount = 0  # how long it may take, its end included; 0: nobody knows
 
 
 class DeviceShare(msgspec.Struct, frozen=True, gc=False):
@@ -235,6 +239,7 @@ class Ledger:
         own = self.capacity
         return (
             module_missing(own, profile)
+            or time_short(own, profile)
             or loan_missing(own, profile)
             or label_missing(own, profile)
             or self.gpus_short(profile.gpu)
@@ -309,6 +314,7 @@ class Ledger:
             and profile.memory_bytes <= self.memory_bytes
             and profile.disk_bytes <= self.disk_bytes
             and module_missing(self.capacity, profile) is None
+            and time_short(self.capacity, profile) is None
             and loan_missing(self.capacity, profile) is None
             and label_missing(self.capacity, profile) is None
             and (need is None or len(self._fitting(need)) >= need.count)

@@ -93,6 +93,8 @@ def amounts_of(profile: Profile) -> Amounts:
 
 
 def _size_text(amount_bytes: int) -> str:
+    if amount_bytes < GIB:
+        return f"{amount_bytes / (GIB >> 10):.4g} MiB"
     if amount_bytes < 10_000 * GIB:
         return in_gib(amount_bytes)
     return f"{amount_bytes / (GIB << 10):,.1f} TiB"

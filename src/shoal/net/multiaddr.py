@@ -13,6 +13,7 @@ import socket
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from shoal.errors import UsageError
+from shoal.interfaces import ANYWHERE, ANYWHERE_6, address_towards
 from shoal.model.ids import NodeId
 from shoal.net.identity.identity import public_key
 from shoal.protocol.limits import ADDRESS_LENGTH_MAX
@@ -91,20 +92,10 @@ def reachable(sockets: Iterable[socket.socket], node: NodeId) -> list[str]:
     for sock in sockets:
         host, port = sock.getsockname()[:2]
         if ipaddress.ip_address(host).is_unspecified:
-            host = _own_address(sock.family)
+            is_ip4 = sock.family == socket.AF_INET
+            host = address_towards(ANYWHERE if is_ip4 else ANYWHERE_6)
         found.append(str(of_socket((host, port), node)))
     return found
-
-
-def _own_address(family: int) -> str:
-    """Return the address that others see, found without sending a packet."""
-    is_ip4 = family == socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as sock:
-        try:
-            sock.connect(("192.0.2.1" if is_ip4 else "2001:db8::1", 9))
-        except OSError:
-            return "127.0.0.1" if is_ip4 else "::1"
-        return str(sock.getsockname()[0])
 
 
 def _kind(text: str, kind: str) -> HostKind:

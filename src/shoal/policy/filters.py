@@ -23,6 +23,7 @@ from shoal.model.text.shortages import (
     label_missing,
     loan_missing,
     module_missing,
+    time_short,
 )
 from shoal.policy.table.grid import Grid
 from shoal.policy.table.rows import Bools
@@ -115,6 +116,25 @@ class HasModules:
     def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
         """Name the first module that is missing."""
         return module_missing(worker.capacity, shape.profile)
+
+
+class LastsLongEnough:
+    """The worker does not end before the task must."""
+
+    name = "time"
+
+    def mask(self, need: Need, grid: Grid) -> Bools | bool:
+        """Return which workers last as long as the task may take."""
+        if not need.longest_s:
+            return True
+        last = [row is not None and row.lasts(need) for row in grid.rows]
+        return _padded(last, grid)
+
+    ever = mask
+
+    def reason(self, shape: TaskShape, worker: WorkerView) -> str | None:
+        """Tell how long a task may take there, and how long this one may."""
+        return time_short(worker.capacity, shape.profile)
 
 
 class IsNamed:
@@ -258,6 +278,7 @@ FILTERS: Final[tuple[Filter, ...]] = (
     IsNamed(),
     HasDriver(),
     HasModules(),
+    LastsLongEnough(),
     LendsAll(),
     HasLabels(),
     HasGpus(),

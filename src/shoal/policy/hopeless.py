@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from shoal.errors import nearest
 from shoal.model.kinds import driver_of
 from shoal.model.text.shortages import DATA, gpu_noun, in_gib
-from shoal.model.units import format_cpu
+from shoal.model.units import format_cpu, format_duration
 from shoal.policy.filters import FILTERS, reason
 from shoal.policy.worker_view import view_of
 
@@ -57,6 +57,11 @@ def _nobody(
         case "module":
             lacking = [m for m in profile.modules if all(m in r.lacks for r in rows)]
             return f"no node has the Python module {' or '.join(lacking[:1])}"
+        case "time":
+            lasting = max(row.capacity.longest_s or 0 for row in rows)
+            wanted = format_duration(profile.longest_s)
+            most = format_duration(lasting)
+            return f"no node is there for {wanted}: {_most(most)}"
         case "loan":
             return _not_lent(profile.uses, rows)
         case "label":

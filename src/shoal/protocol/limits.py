@@ -106,6 +106,12 @@ SLOTS_MAX: Final = 64
 PORT_MAX: Final = 65_535
 SIDE_MAX: Final = 4_096  # rows or columns of a terminal
 VALUES_MAX: Final = 256
+AHEAD_MAX: Final = 4
+"""Demands for which room is kept that a worker tells of."""
+
+LOSSES_MAX: Final = PRIORITY_MAX - PRIORITY_MIN + 1
+"""A loss for each priority."""
+
 EXIT_CODE_MAX: Final = (1 << 32) - 1
 
 Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]

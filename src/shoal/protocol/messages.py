@@ -7,7 +7,7 @@ format: never rename or reuse one, and give a new field a default.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -45,8 +45,10 @@ from shoal.protocol.grants import Grant as Grant  # noqa: PLC0414 - Exported.
 from shoal.protocol.grants import GrantRenewed, GrantWanted
 from shoal.protocol.grants import Role as Role  # noqa: PLC0414
 from shoal.protocol.limits import (
+    AHEAD_MAX,
     HOLDERS_MAX,
     LEASES_MAX,
+    LOSSES_MAX,
     METRICS_MAX,
     PEERS_MAX,
     RUMOURS_MAX,
@@ -74,7 +76,12 @@ from shoal.protocol.limits import (
 from shoal.protocol.mail import Mail, MailReceipt
 from shoal.protocol.message import Message
 from shoal.protocol.proximity.messages import ToProximity
-from shoal.protocol.succession.messages import Adoption, Members, ToKeeper
+from shoal.protocol.succession.messages import (
+    Adoption,
+    Members,
+    SchedulerLoad,
+    ToKeeper,
+)
 
 PROTOCOL_VERSION = 1
 
@@ -144,6 +151,30 @@ class Load(msgspec.Struct, frozen=True, gc=False):
     draining: bool = False
 
 
+class Rank(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+    """Total order of demands, the larger the better.
+
+    The age is fixed when a round of negotiation begins, so every worker compares
+    the same numbers; node and request make ties impossible.
+    """
+
+    priority: Priority
+    age_s: Seconds
+    node: NodeId
+    request: RequestId
+
+
+class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A demand for which a worker keeps its room: worse ranks get none of that."""
+
+    rank: Rank
+    profile: Profile
+    count: Count
+
+
+Ahead: TypeAlias = Annotated[tuple[Waiting, ...], Meta(max_length=AHEAD_MAX)]
+
+
 class Inventory(Message, frozen=True, tag="inventory"):
     """A worker's capacity and what is free of it. The latest `seq` counts."""
 
@@ -158,6 +189,7 @@ class Inventory(Message, frozen=True, tag="inventory"):
     terms: Text = ""  # why the receiver is not offered all
     weaker: Weaknesses = ()  # promises that do not hold in full
     gangs: GangMarks = ()  # marks of those on several workers that run there, too
+    ahead: Ahead = ()  # the best of those who wait there
 
 
 class InventoryChanged(Message, frozen=True, tag="inventory-changed"):
@@ -171,6 +203,7 @@ class InventoryChanged(Message, frozen=True, tag="inventory-changed"):
     load: Load
     since: Count = 0
     gangs: GangMarks = ()  # marks of those on several workers that run there, too
+    ahead: Ahead = ()  # the best of those who wait there
 
 
 class LoadDigest(Message, frozen=True, tag="load-digest"):
@@ -212,19 +245,6 @@ class LoadDigests(Message, frozen=True, tag="load-digests"):
 # Negotiation: from a demand to a lease.
 
 
-class Rank(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
-    """Total order of demands, the larger the better.
-
-    The age is fixed when a round of negotiation begins, so every worker compares
-    the same numbers; node and request make ties impossible.
-    """
-
-    priority: Priority
-    age_s: Seconds
-    node: NodeId
-    request: RequestId
-
-
 class Demand(Message, frozen=True, tag="demand"):
     """Could you run `count` tasks of this profile, now? Repeats get the same answer."""
 
@@ -241,18 +261,28 @@ class Demand(Message, frozen=True, tag="demand"):
     network: bool = False  # whether the tasks use the network
     # Rather these devices than others, if they are free.
     devices: Annotated[tuple[Name, ...], Meta(max_length=DEVICES_MAX)] = ()
+    claim: bool = False  # there is no room, the sender knows: only remember it
+
+
+class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What tasks of one priority would have to do again, gangs as a whole."""
+
+    priority: Priority
+    work: Amount  # in thousandths of CPUs, by seconds
 
 
 class Offer(Message, frozen=True, tag="offer"):
     """Room for one task per lease is held for the receiver, for this long.
 
-    `displaces` counts the leases that end if this offer is committed.
+    `displaces` counts the leases that end if this offer is committed, and `destroys`
+    says what would be lost with them, the highest priority first.
     """
 
     request: RequestId
     leases: Leases
     valid_for_s: Seconds
     displaces: Count = 0
+    destroys: Annotated[tuple[Loss, ...], Meta(max_length=LOSSES_MAX)] = ()
 
 
 class Refusal(Message, frozen=True, tag="refusal"):
@@ -297,11 +327,22 @@ class Withdrawal(Message, frozen=True, tag="withdrawal"):
     reason: Text = ""
 
 
+class SavedAge(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How long ago the gang that runs on a lease left a checkpoint that is kept."""
+
+    lease: LeaseId
+    age_s: Seconds
+
+
 class Renew(Message, frozen=True, tag="renew"):
-    """Keep these leases. The receiver counts the time from when it gets this."""
+    """Keep these leases. The receiver counts the time from when it gets this.
+
+    Often one task of a gang saves for all: `saved` tells the workers of the others.
+    """
 
     leases: Leases
     lease_s: Seconds
+    saved: Annotated[tuple[SavedAge, ...], Meta(max_length=LEASES_MAX)] = ()
 
 
 class Occupied(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -660,5 +701,6 @@ AnyMessage = (
     | ToPost
     | ToApi
     | ToKeeper
+    | SchedulerLoad
     | ToAny
 )

@@ -42,6 +42,7 @@ from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.housekeeping.usage_ledger import UsageLedger
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.leasing.worker import Worker
+from shoal.core.lending.lifetime import Lifetime
 from shoal.core.mail.task_mail import TaskMail
 from shoal.core.membership.membership import Membership
 from shoal.core.membership.roster import Roster
@@ -49,6 +50,7 @@ from shoal.core.peer import Peer
 from shoal.core.proximity.proximity import Proximity
 from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.core.scheduling.scheduler import Scheduler
+from shoal.core.succession.forwarding import STAY, ForwardRule
 from shoal.drivers.supervisor.leftovers import worker_mark
 from shoal.model.resources import Capacity
 from shoal.net.base import LEFT
@@ -74,6 +76,7 @@ from shoal.runtime.housekeeping.end_callers import EndCallers
 from shoal.runtime.housekeeping.job_files import JobFiles
 from shoal.runtime.leasing.task_faults import TaskFaults
 from shoal.runtime.leasing.task_runner import TaskRunner
+from shoal.runtime.lending.lending_watch import LendingWatch
 from shoal.runtime.mail.mail_calls import MailCalls
 from shoal.runtime.membership.grant_renewal import GrantRenewals
 from shoal.runtime.membership.grant_signing import GrantSigner
@@ -81,7 +84,6 @@ from shoal.runtime.membership.shoal_membership import next_epoch
 from shoal.runtime.monitoring.change_signal import ChangeSignal
 from shoal.runtime.monitoring.event_file import EventFile
 from shoal.runtime.monitoring.event_log import EventLog
-from shoal.runtime.monitoring.lending_watch import LendingWatch
 from shoal.runtime.monitoring.machine_use import MachineWatch
 from shoal.runtime.monitoring.output_log import OutputLog
 from shoal.runtime.monitoring.seen_members import SeenMembers
@@ -122,10 +124,13 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int = 0  # blob cache; 0: a fifth of the disk
     environment_bytes: int = 0  # environments and caches; 0: a fifth of the disk
     loans: Loans = msgspec.field(default_factory=Loans)
+    forward: ForwardRule = STAY  # which jobs go to other schedulers of the owner
     journal: Begin = ""  # how to begin if it was lost or damaged
     open_lan: bool = False  # whether LAN machines join without asking
     finding: Finding = Finding()  # means of finding members that are on
     owner_input: tuple[str, ...] = ()  # files that tell of the owner; none: terminals
+    time_limit_s: float | None = None  # how long the machine is there
+    idle_timeout_s: float | None = None  # idle for so long, the node ends
 
 
 HAND_OVER_S: Final = 5.0
@@ -360,16 +365,32 @@ class Node:
         """Take no new work; let running tasks end within `grace_s`, if it is set."""
         self.feed(DrainRequested(grace_s, lasts))
 
-    async def hand_over(self) -> None:
-        """Let keepers have the jobs of this node, if they can within `HAND_OVER_S`."""
+    async def hand_over(self, *, for_good: bool = False) -> None:
+        """Let keepers have the jobs of this node, if they can within `HAND_OVER_S`.
+
+        If the node leaves for good, other schedulers may have what nobody keeps.
+        """
         if self.scheduler is None:
             return
-        self.feed(DepartureNear())
+        self.feed(DepartureNear(for_good))
+        if for_good:
+            await asyncio.sleep(HAND_OVER_LOOK_S)  # It decides what may go.
         until = asyncio.get_running_loop().time() + HAND_OVER_S
         while self.scheduler.succession.may_hand_over:
             if asyncio.get_running_loop().time() > until:
                 return
             await asyncio.sleep(HAND_OVER_LOOK_S)
+
+    async def leave(self, because: str) -> list[JobId]:
+        """Hand over what others take, and cancel all other jobs; return those."""
+        if self.scheduler is None or not because:
+            return []
+        await self.hand_over(for_good=True)
+        records = self.scheduler.book.jobs.values()
+        left = [each.job.id for each in records if each.state == "active"]
+        for job in left:
+            await self.clients.cancel(job, because)
+        return left
 
     def end_drain(self) -> None:
         """Take new work again."""
@@ -431,22 +452,10 @@ class Node:
             )
         if "scheduler" in settings.roles:
             roster.meet(self.id, grant, now)
-            scheduler = Scheduler(
-                self.id,
-                roster,
-                journal=entries,
-                grant=grant,
-                policies=PolicyLookup(Registry(), settings.policy, settings.order),
-                heard=gossip.known,
-                seal=self.artifacts.secrets.seal_for,
-                keep=settings.keep,
-                zone=zone_of,
-                rng=self._rng,
-                now=now,
-            )
-        gate = Gate(self.id, rng=self._rng) if "gate" in settings.roles else None
+            scheduler = self._make_scheduler(entries, gossip, now)
+        more = (self._make_gate(), self._make_lifetime(worker))
         self.forwarded_calls = CallForwarding(roster, grant.owner)
-        roles = [m for m in (worker, scheduler, gate) if m is not None]
+        roles = [m for m in (worker, scheduler, *more) if m is not None]
         self.granting = GrantSigner(self.home, self.identity, self.membership, roster)
         self.admission_control: AdmissionControl = AdmissionControl(
             self.id,
@@ -469,6 +478,37 @@ class Node:
         finding = (self.neighbours, self.proximity, self.admission_control)
         machines = [gossip, *roles, *others, *finding, *sums]
         return Peer(Membership(self.id, roster, grant, entries), machines)
+
+    def _make_scheduler(
+        self, entries: list[Entry], gossip: LoadGossip, now: float
+    ) -> Scheduler:
+        settings = self.settings
+        return Scheduler(
+            self.id,
+            self.roster,
+            journal=entries,
+            grant=self.membership.grant,
+            policies=PolicyLookup(Registry(), settings.policy, settings.order),
+            heard=gossip.known,
+            seal=self.artifacts.secrets.seal_for,
+            keep=settings.keep,
+            zone=zone_of,
+            forward=settings.forward,
+            rng=self._rng,
+            now=now,
+        )
+
+    def _make_gate(self) -> Gate | None:
+        if "gate" not in self.settings.roles:
+            return None
+        return Gate(self.id, rng=self._rng)
+
+    def _make_lifetime(self, worker: Worker | None) -> Lifetime | None:
+        """Return the machine that ends this node in time, if it is to end."""
+        limits = (self.settings.time_limit_s, self.settings.idle_timeout_s)
+        if worker is None or limits == (None, None):
+            return None
+        return Lifetime(worker, *limits)
 
     def _path(self, one: NodeId, other: NodeId) -> Path | None:
         return self.proximity.map.between(one, other)

@@ -16,6 +16,7 @@ from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.lending.lend_rule import parse_lend
 from shoal.core.scheduling.policy_lookup import PolicyLookup
+from shoal.core.succession.forwarding import ForwardRule
 from shoal.drivers import devices, environment
 from shoal.drivers.container import ContainerDriver
 from shoal.drivers.container_engines import find_engine
@@ -78,6 +79,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     strangers: Strangers | None = None  # None: "confined" if sandboxed, else "any"
     task_network: TaskNetwork = "none"  # for tasks of other owners
     keep: KeepRule = KeepRule()
+    forward: bool = False  # whether jobs go to other schedulers of the owner
     cache_bytes: int = 0  # 0: a fifth of the disk
     environment_bytes: int = 0  # 0: a fifth of the disk
     shares: tuple[str, ...] = ()  # NAME=FOLDER:rw:all
@@ -88,6 +90,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     containers: bool = True  # whether to run images, if an engine exists
     lend: str = ""  # when tasks of other owners run here; empty: always
     owner_input: tuple[str, ...] = ()  # patterns of files that the owner touches
+    time_limit_s: float | None = None  # how long this machine is there; None: for good
+    idle_timeout_s: float | None = None  # idle for so long, the node ends
 
 
 async def compose(
@@ -115,9 +119,6 @@ async def compose(
     capacity = msgspec.structs.replace(capacity, lacks=lacks, lends=loans.lends)
     drives = msgspec.structs.replace(drives, device_files=found.files)
     driver = ProcessDriver(home.tasks, drives)
-    roles: tuple[Role, ...] = ("scheduler", "gate")
-    if options.worker:
-        roles = ("scheduler", "worker", "gate")
     host = Host()
     lanes = Lanes(host)
     python = PythonDriver(driver, lanes)
@@ -133,22 +134,31 @@ async def compose(
         lend=parse_lend(options.lend or "always"),
     )
     settings = NodeSettings(
-        roles=roles,
+        roles=_roles(options),
         capacity=capacity,
         rules=rules,
         policy=options.policy,
         order=options.order,
         cache_bytes=options.cache_bytes,
         keep=options.keep,
+        forward=ForwardRule(is_on=options.forward, takes=True),
         environment_bytes=options.environment_bytes,
         loans=loans,
         journal=options.journal,
         open_lan=options.network.open_lan,
         finding=finding_of(options.network.without),
         owner_input=options.owner_input,
+        time_limit_s=options.time_limit_s,
+        idle_timeout_s=options.idle_timeout_s,
     )
     parts = (home, identity, belongs, settings, runs)
     return Node(*parts, host=host, lanes=lanes, say=say), driver
+
+
+def _roles(options: NodeOptions) -> tuple[Role, ...]:
+    if options.worker:
+        return "scheduler", "worker", "gate"
+    return "scheduler", "gate"
 
 
 def _offered(options: NodeOptions, runs: Collection[str]) -> tuple[str, ...]:
@@ -220,6 +230,7 @@ def driver_settings(options: NodeOptions, scratch: Path) -> ProcessSettings:
     readable = dict.fromkeys(str(each) for each in own)
     return ProcessSettings(
         sandbox=options.sandbox,
+        owner_first=not parse_lend(options.lend or "always").is_always,
         path=path,
         readable=tuple(each for each in readable if not each.startswith("/usr/")),
     )

@@ -28,8 +28,8 @@ def replay(seed: int, verbose: bool, quiet: bool) -> None:
         f"seed {seed}: {outcome.events} events, {outcome.virtual_s:.1f} s of virtual "
         f"time, {outcome.jobs} jobs, history {outcome.digest}"
     )
-    if trial.traceback:
-        print(trial.traceback)
+    if raised := trial.suite.violations.traceback:
+        print(raised)
     _show_verdict(outcome.violations)
 
 

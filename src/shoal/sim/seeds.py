@@ -7,7 +7,6 @@ end. The first violation stops the world and is part of the `SeedOutcome`.
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from random import Random
 from typing import Final, final
@@ -328,21 +327,12 @@ class SeedTrial:
         self.migration = self._add_migration(jobs) if script.moving else None
         self.distinct_nodes = DistinctNodes(self.suite.violations, jobs)
         self.suite.readers.append(self.distinct_nodes.safe)
-        self.traceback = ""  # of a machine's exception, if any
 
     def run(self) -> SeedOutcome:
         """Run the world through its faults, heal it, and run it to its end."""
-        try:
-            self._run()
-        except Exception as error:  # noqa: BLE001 - A machine never raises.
-            self.traceback = traceback.format_exc()
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
-            what = f"{type(error).__name__} in {where} {place.line}"
-            self.suite.violations.report("RAISED", what)
         return SeedOutcome(
+            violations=self.suite.violations.found_in(self._run),
             seed=self.seed,
-            violations=tuple(self.suite.violations.found),
             events=self.world.events,
             virtual_s=self.world.now,
             jobs=len(self.clients.orders),

@@ -198,7 +198,9 @@ def test_a_node_that_does_not_answer_is_named(
     [
         # Files that are missing, or are none.
         ("run nowhere.yaml", "cannot read nowhere.yaml"),
-        ("submit nowhere.yaml", "put -- before it"),
+        ("submit nowhere", "put -- before it"),
+        ("shoal1-SWSHEZZ-LFM3CBT", "shoal join INVITATION"),
+        ("submit nowhere.yaml", "check its name"),
         ("plan nowhere.yaml", "No such file"),
         ("submit .", "Is a directory"),
         ("submit --config nowhere.json", "choose a file that you can read"),

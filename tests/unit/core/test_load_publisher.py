@@ -13,7 +13,7 @@ from shoal.core.membership.members import Members
 from shoal.core.membership.roster import Roster
 from shoal.core.timing import INVENTORY_DELAY_S, VIEW_TTL_S
 from shoal.model.ids import NodeId
-from shoal.model.resources import Capacity
+from shoal.model.resources import Capacity, Ledger
 from shoal.protocol.messages import Inventory, InventoryChanged, Load
 
 ME, ANN = NodeId("me"), NodeId("ann")
@@ -23,7 +23,9 @@ VERSION = (1, 1, False)
 
 def telling() -> LoadPublisher:
     terms = LendingTerms(OwnerRules(), Roster(Members(SHOAL, ROOT, verify), 0.0))
-    return LoadPublisher(ME, 1, Capacity(cpu_milli=1_000), terms, DeadlineHeap())
+    return LoadPublisher(
+        ME, 1, Ledger(Capacity(cpu_milli=1_000)), terms, DeadlineHeap()
+    )
 
 
 def sent(effects: list[Effect]) -> list[tuple[NodeId, type, tuple[str, ...]]]:

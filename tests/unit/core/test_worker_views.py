@@ -1,10 +1,10 @@
 """A scheduler's view of a worker, whatever order messages come in."""
 
 from shoal.core.deadlines import DeadlineHeap
-from shoal.core.discovery.worker_views import WorkerViews
-from shoal.model.ids import NodeId
-from shoal.model.resources import Capacity
-from shoal.protocol.messages import Inventory, InventoryChanged, Load
+from shoal.core.discovery.worker_views import AHEAD_TOLD_S, WorkerViews
+from shoal.model.ids import NodeId, RequestId
+from shoal.model.resources import Capacity, Profile
+from shoal.protocol.messages import Inventory, InventoryChanged, Load, Rank, Waiting
 
 HERON = NodeId("heron")
 PAUSED = "the owner is using the machine"
@@ -70,3 +70,96 @@ def test_gangs_that_workers_tell_of_load_links_until_the_worker_is_forgotten() -
     assert known.table.links.crossing
     known.forget(HERON)
     assert not known.table.links.crossing
+
+
+def test_room_kept_for_a_better_rank_is_known_for_a_moment() -> None:
+    known = views()
+    one, two = Profile(cpu_milli=1_000), Profile(cpu_milli=2_000)
+    waits = Waiting(Rank(0, 9.0, NodeId("ibis"), RequestId("i/1/1")), two, 2)
+    ahead = InventoryChanged(epoch=1, seq=2, load=Load(cpu_milli=4_000), ahead=(waits,))
+    known.on_load(HERON, ahead, now=1.0)
+
+    def kept(
+        age_s: float, profile: Profile = one, at: float = 1.0, priority: int = 0
+    ) -> bool:
+        rank = Rank(priority, age_s, NodeId("otter"), RequestId(""))
+        return known.kept_from(rank, profile, at) == [HERON]
+
+    assert kept(8.9)
+    assert not kept(9.1)
+    assert not kept(0.0, priority=1)
+    assert not kept(0.0, Profile()), "it takes nothing of what the other needs"
+    assert not kept(0.0, at=1.1 + AHEAD_TOLD_S), "the other may be gone"
+
+
+def test_a_task_hears_when_room_is_no_longer_kept_from_it() -> None:
+    """The load need not change: the room was free all the time."""
+    known = views()
+    waits = Waiting(
+        Rank(0, 9.0, NodeId("ibis"), RequestId("i/1/1")), Profile(cpu_milli=4_000), 1
+    )
+    load, rank = Load(cpu_milli=4_000), Rank(0, 0.0, NodeId("otter"), RequestId(""))
+
+    def tell(seq: int, ahead: tuple[Waiting, ...], now: float) -> None:
+        told = InventoryChanged(epoch=1, seq=seq, load=load, ahead=ahead)
+        known.on_load(HERON, told, now)
+
+    def kept(now: float) -> bool:
+        return known.kept_from(rank, Profile(cpu_milli=1_000), now) == [HERON]
+
+    tell(2, (waits,), 1.0)
+    assert not known.is_kept_no_more(1.0 + AHEAD_TOLD_S), "nobody was kept from it"
+
+    tell(3, (waits,), 10.0)
+    assert kept(10.0)
+    assert not known.is_kept_no_more(10.0)
+    tell(4, (), 11.0)
+    assert known.is_kept_no_more(11.0), "nobody waits there any more"
+    assert not known.is_kept_no_more(99.0)
+
+    tell(5, (waits,), 100.0)
+    assert kept(101.0)
+    assert known.is_kept_no_more(100.0 + AHEAD_TOLD_S), "nothing more is heard of it"
+    assert not kept(100.0 + AHEAD_TOLD_S)
+
+
+def test_room_that_suffices_for_both_is_kept_from_nobody() -> None:
+    known = views()
+    waits = Waiting(
+        Rank(0, 9.0, NodeId("ibis"), RequestId("i/1/1")), Profile(cpu_milli=2_000), 1
+    )
+    load = Load(cpu_milli=4_000)
+    known.on_load(
+        HERON, InventoryChanged(epoch=1, seq=2, load=load, ahead=(waits,)), now=1.0
+    )
+    rank = Rank(0, 0.0, NodeId("otter"), RequestId(""))
+
+    assert known.kept_from(rank, Profile(cpu_milli=2_000), 1.0) == []
+    assert known.kept_from(rank, Profile(cpu_milli=2_001), 1.0) == [HERON]
+
+
+def test_room_is_not_kept_from_whom_it_is_kept_for() -> None:
+    known = views()
+    ours = Rank(0, 60.0, NodeId("otter"), RequestId("o/1/1"))
+    waits = Waiting(ours, Profile(cpu_milli=4_000), 1)
+    load = Load(cpu_milli=4_000)
+    known.on_load(
+        HERON, InventoryChanged(epoch=1, seq=2, load=load, ahead=(waits,)), now=1.0
+    )
+    younger = Rank(0, 1.0, NodeId("otter"), RequestId(""))
+
+    assert known.kept_from(younger, Profile(cpu_milli=4_000), 1.0) == []
+
+
+def test_a_worker_that_names_countless_who_wait_for_nothing_costs_no_time() -> None:
+    known = views()
+    waits = Waiting(
+        Rank(0, 9.0, NodeId("ibis"), RequestId("i/1/1")), Profile(), 1 << 53
+    )
+    load = Load(cpu_milli=4_000)
+    known.on_load(
+        HERON, InventoryChanged(epoch=1, seq=2, load=load, ahead=(waits,)), now=1.0
+    )
+    rank = Rank(0, 0.0, NodeId("otter"), RequestId(""))
+
+    assert known.kept_from(rank, Profile(cpu_milli=1_000), 1.0) == []

@@ -63,6 +63,7 @@ def test_of_a_delegated_group_only_the_node_itself_moves(tmp_path: Path) -> None
     parent = second(tmp_path)
     (parent / "cgroup.procs").write_text(f"4242\n{os.getpid()}\n", encoding="ascii")
     second(parent / "shoal-x")
+    second(parent / "shoal-x-spare")
 
     found = SecondVersion.open(parent, "shoal-x", None)
 
@@ -74,6 +75,7 @@ def test_of_a_delegated_group_only_the_node_itself_moves(tmp_path: Path) -> None
 
 def test_limits_of_version_2_are_those_of_the_attempt(tmp_path: Path) -> None:
     second(second(tmp_path) / "shoal-x")
+    second(tmp_path / "shoal-x-spare")
     found = SecondVersion.open(tmp_path, "shoal-x", tmp_path / "home")
     assert isinstance(found, SecondVersion)
     slot = tmp_path / "shoal-x" / "slot-3"
@@ -94,8 +96,38 @@ def test_limits_of_version_2_are_those_of_the_attempt(tmp_path: Path) -> None:
     assert read(slot / "cpu.max") == "max 100000"
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_spare_cpu_time_is_that_of_a_group_beside_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    if version == 1:
+        top = tmp_path / "cpu"
+        found, weight = opened(tmp_path, monkeypatch, limit=1 << 63), "cpu.shares"
+    else:
+        second(second(tmp_path) / "shoal-x")
+        second(tmp_path / "shoal-x-spare")
+        opening = SecondVersion.open(tmp_path, "shoal-x", tmp_path / "home")
+        assert isinstance(opening, SecondVersion)
+        top, found, weight = tmp_path, opening, "cpu.weight"
+    spare = top / "shoal-x-spare"
+    least = read(spare / weight)
+
+    doors = found.doors(3, spare=True)
+    found.limit(3, CgroupLimits(GIB, 500, 64, spare=True))
+    found.hurry(really=True)
+    hurried = read(spare / weight)
+    found.hurry(really=False)
+
+    entry = "tasks" if version == 1 else "cgroup.procs"
+    assert str(spare / "slot-3" / entry) in doors
+    assert 100 * int(least) <= int(hurried)
+    assert read(spare / weight) == least
+    assert not (top / "shoal-x" / "slot-3").exists()
+
+
 def test_kills_for_memory_are_counted(tmp_path: Path) -> None:
     second(second(tmp_path) / "shoal-x")
+    second(tmp_path / "shoal-x-spare")
     found = SecondVersion.open(tmp_path, "shoal-x", tmp_path)
     assert isinstance(found, SecondVersion)
     found.doors(0)
@@ -123,8 +155,8 @@ def test_limits_of_version_1_are_those_of_the_attempt(
     found.limit(1, CgroupLimits(GIB, 500, 64))
 
     slots = {name: tmp_path / name / "shoal-x" / "slot-1" for name in CONTROLLERS}
-    assert doors == tuple(str(slot / "cgroup.procs") for slot in slots.values())
-    assert found.home[0] == str(tmp_path / "cpu" / "user" / "cgroup.procs")
+    assert doors == tuple(str(slot / "tasks") for slot in slots.values())
+    assert found.home[0] == str(tmp_path / "cpu" / "user" / "tasks")
     assert read(slots["memory"] / "memory.limit_in_bytes") == str(GIB)
     assert read(slots["memory"] / "memory.memsw.limit_in_bytes") == str(GIB)
     assert read(slots["cpu"] / "cpu.cfs_quota_us") == "50000"
@@ -137,6 +169,47 @@ def test_who_is_limited_as_a_whole_gives_no_more_than_that(
     found = opened(tmp_path, monkeypatch, limit=GIB)
 
     assert found.doors(1)[1].startswith(str(tmp_path / "memory" / "user" / "shoal-x"))
+
+
+def test_a_limit_of_a_group_above_the_nodes_is_kept_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batch systems limit the job, and the process is in a group below."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    mounts = first(tmp_path / "v1")
+    for name in CONTROLLERS:
+        (tmp_path / "v1" / name / "user/task").mkdir()
+    quota = tmp_path / "v1/cpu/user/cpu.cfs_quota_us"
+    quota.write_text("50000\n", encoding="ascii")
+    (tmp_path / "v1/memory/user/memory.limit_in_bytes").write_text(str(GIB))
+    own = "".join(f"{n}:{name}:/user/task\n" for n, name in enumerate(CONTROLLERS))
+
+    found = find("x", own, mounts)
+
+    assert isinstance(found, FirstVersion)
+    doors = dict(zip(CONTROLLERS, found.doors(1), strict=True))
+    assert doors["cpu"].startswith(str(tmp_path / "v1/cpu/user/task/shoal-x"))
+    assert doors["memory"].startswith(str(tmp_path / "v1/memory/user/task/shoal-x"))
+    assert doors["pids"].startswith(str(tmp_path / "v1/pids/shoal-x"))
+
+
+def test_a_limited_group_of_version_2_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    unit = second(second(tmp_path) / "unit")
+    for base in (tmp_path, unit):
+        second(base / "shoal-x")
+        second(base / "shoal-x-spare")
+    mounted = f"1 2 0:1 / {tmp_path} rw - cgroup2 cgroup2 rw"
+
+    free = find("x", "0::/unit\n", mounted)
+    (unit / "memory.max").write_text(str(GIB), encoding="ascii")
+    limited = find("x", "0::/unit\n", mounted)
+
+    for found, base in ((free, tmp_path), (limited, unit)):
+        assert isinstance(found, SecondVersion)
+        assert found.doors(0) == (str(base / "shoal-x" / "slot-0" / "cgroup.procs"),)
 
 
 def test_version_1_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

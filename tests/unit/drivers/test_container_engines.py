@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.unit.drivers.orders import order
 
 from shoal.drivers.container import container_argv
-from shoal.drivers.container_engines import Engine, client_env, engine_of
+from shoal.drivers.container_engines import Engine, client_env, engine_of, no_daemon
 
 DOCKER = "/usr/bin/docker"
 PODMAN = "/usr/bin/podman"
@@ -66,3 +66,25 @@ def test_a_client_gets_what_its_owner_says_and_nothing_else_of_the_node() -> Non
     assert found["HOME"] == "/home/ada"
     assert found["XDG_RUNTIME_DIR"] == "/run/user/7"
     assert "TOKEN" not in found
+
+
+def test_docker_is_not_asked_where_it_has_no_socket(tmp_path: Path) -> None:
+    env, socket = {"HOME": str(tmp_path)}, tmp_path / "docker.sock"
+
+    assert "docker does not answer" in no_daemon(env, str(socket))
+
+    assert no_daemon({**env, "DOCKER_HOST": "tcp://far:2375"}, str(socket)) == ""
+    assert no_daemon({**env, "DOCKER_CONTEXT": "far"}, str(socket)) == ""
+    socket.touch()
+    assert no_daemon(env, str(socket)) == ""
+    assert no_daemon({**env, "XDG_RUNTIME_DIR": str(tmp_path)}, "/nowhere") == ""
+
+
+def test_docker_is_asked_where_its_client_knows_of_other_places(tmp_path: Path) -> None:
+    (tmp_path / ".docker" / "contexts").mkdir(parents=True)
+    (tmp_path / "far" / "contexts").mkdir(parents=True)
+    env = {"HOME": str(tmp_path)}
+
+    assert no_daemon(env, "/nowhere") == ""
+    assert no_daemon({**env, "DOCKER_CONFIG": str(tmp_path / "far")}, "/nowhere") == ""
+    assert no_daemon({**env, "DOCKER_CONFIG": str(tmp_path)}, "/nowhere") != ""

@@ -184,6 +184,18 @@ def test_free_memory_is_read_where_the_limit_is(tmp_path: Path) -> None:
     assert MemoryGroup.find("0::/a\n", mount("cgroup2", second)).available(7) == 7
 
 
+def test_of_groups_in_each_other_the_one_nearest_to_its_limit_counts(
+    tmp_path: Path,
+) -> None:
+    for group, most, used in (("a", 8, 7), ("a/b", 4, 1)):
+        files = {"memory.max": str(most * GIB), "memory.current": str(used * GIB)}
+        put(tmp_path / group, **files)
+
+    found = MemoryGroup.find("0::/a/b\n", mount("cgroup2", tmp_path))
+
+    assert found.available(99 * GIB) == GIB  # What is beside `b` in `a` has the rest.
+
+
 # Allotments of Slurm, and GPUs that are hidden.
 
 UUIDS = {"0": "GPU-aa11", "1": "GPU-aa22", "2": "GPU-bb33"}
@@ -205,6 +217,8 @@ UUIDS = {"0": "GPU-aa11", "1": "GPU-aa22", "2": "GPU-bb33"}
         ({"SLURM_JOB_GPUS": "0,2", "SLURM_STEP_GPUS": "2"}, "2"),
         ({"SLURM_JOB_GPUS": "0,2", "CUDA_VISIBLE_DEVICES": "1"}, "1"),
         ({"SLURM_JOB_GPUS": "6,7"}, "012"),  # Slurm hides the others already.
+        ({"SLURM_JOB_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "1,2"}, "1"),
+        ({"SLURM_STEP_GPUS": "0", "CUDA_VISIBLE_DEVICES": ""}, ""),
     ],
 )
 def test_gpus_that_the_environment_hides_are_not_lent(
@@ -221,6 +235,32 @@ def test_what_slurm_allotted_is_the_size_of_the_machine(tmp_path: Path) -> None:
     )
     assert slurm_limits({**job, "SLURM_MEM_PER_CPU": "512"}).memory_bytes == GIB // 2
     assert slurm_limits({**job, "SLURM_MEM_PER_NODE": "0"}).memory_bytes is None
+    per_gpu = {**job, "SLURM_JOB_GPUS": "0,3", "SLURM_MEM_PER_GPU": "1024"}
+    assert slurm_limits(per_gpu).memory_bytes == 2 * GIB
+    both = {**job, "SLURM_MEM_PER_NODE": "2048", "SLURM_MEM_PER_CPU": "512"}
+    assert slurm_limits(both).memory_bytes == GIB // 2
     assert slurm_limits({"SLURM_CPUS_ON_NODE": "1"}) == DeviceLimits()
     assert slurm_limits({**job, "SLURM_CPUS_ON_NODE": "many"}) == DeviceLimits()
     assert machine_limits({**job, "SLURM_MEM_PER_NODE": "16"}).memory_bytes == 16 * MIB
+
+
+@pytest.mark.parametrize(
+    ("listed", "node", "cpus"),
+    [
+        ("4", "0", 4),
+        ("8(x2),4", "1", 8),
+        ("8(x2),4", "2", 4),
+        ("8(x2),4", "3", None),
+        ("all", "0", None),
+        ("", "0", None),
+    ],
+)
+def test_cpus_are_those_of_this_node_of_the_job(
+    listed: str, node: str, cpus: int | None
+) -> None:
+    env = {"SLURM_JOB_ID": "7", "SLURM_NODEID": node, "SLURM_MEM_PER_CPU": "256"}
+
+    found = slurm_limits({**env, "SLURM_JOB_CPUS_PER_NODE": listed})
+
+    assert found.cpu_milli == (None if cpus is None else 1_000 * cpus)
+    assert found.memory_bytes == (None if cpus is None else cpus * 256 * MIB)

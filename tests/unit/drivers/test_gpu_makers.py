@@ -29,7 +29,8 @@ def amd_machine(sys: Path) -> None:
     nodes = sys / "kfd/kfd/topology/nodes"
     put(nodes / "0/properties", CPU)
     for number, render in ((1, 128), (2, 136)):
-        put(nodes / f"{number}/properties", GPU.format(render))
+        unique = f"unique_id {0xABCD + number}\n"
+        put(nodes / f"{number}/properties", GPU.format(render) + unique)
         put(nodes / f"{number}/gpu_id", 4_000 + number)
         card = sys / f"drm/renderD{render}/device"
         put(card / "product_name", "AMD Instinct MI300X OAM")
@@ -56,6 +57,28 @@ def test_amd_gpus_are_found_with_their_files_and_use(tmp_path: Path) -> None:
         (370, 2 * GIB),
     ]
     assert [use.memory_of({77}) for use in uses] == [GIB // 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("env", "left"),
+    [
+        ({"ROCR_VISIBLE_DEVICES": "1"}, ["amd1"]),
+        ({"HIP_VISIBLE_DEVICES": "0"}, ["amd0"]),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-000000000000abcf"}, ["amd1"]),
+        ({"ROCR_VISIBLE_DEVICES": ""}, []),
+        ({"SLURM_JOB_GPUS": "0"}, ["amd0"]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, ["amd0", "amd1"]),  # They are not NVIDIA's.
+    ],
+)
+def test_amd_gpus_that_the_environment_hides_are_not_lent(
+    tmp_path: Path, env: dict[str, str], left: list[str]
+) -> None:
+    amd_machine(tmp_path)
+
+    gpus = AmdGpus(tmp_path, env)
+
+    assert [each.id for each in gpus.find().devices] == left
+    assert [use.id for use in gpus.uses()] == left
 
 
 def test_a_machine_without_amds_driver_has_none(tmp_path: Path) -> None:

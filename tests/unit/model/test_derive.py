@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import SpecError
-from shoal.model.derive import derive
+from shoal.model.derive import derive, renamed
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job, Retry, Work
 from shoal.model.resources import GIB, GpuNeed, Profile
@@ -79,6 +79,7 @@ def test_everything_that_a_spec_says_reaches_the_job() -> None:
             disk_bytes=2 * GIB,
             gpu=GpuNeed(count=2, count_max=2, memory_min_bytes=24 * GIB),
             labels=(("a", "1"), ("b", "2")),
+            longest_s=7260,  # its grace included
         ),
     )
     assert (task.time_limit_s, task.grace_s) == (7200.0, 60.0)
@@ -228,9 +229,12 @@ def test_steps_are_groups_in_the_order_of_their_needs() -> None:
     assert many0.tasks[0].time_limit_s == 7200.0
     assert last.tasks[0].work.argv == ("c", "1")
     assert last.tasks[0].time_limit_s == 3600.0
-    assert last.tasks[0].profiles == (Profile(cpu_milli=2000, gpu=GpuNeed()),)
+    assert last.tasks[0].profiles == (
+        Profile(cpu_milli=2000, gpu=GpuNeed(), longest_s=3610),
+    )
     assert first.tasks[0].work.env == {"A": "1", "B": "2"}
-    assert first.tasks[0].profiles == (Profile(cpu_milli=1000, memory_bytes=GIB),)
+    need = Profile(cpu_milli=1000, memory_bytes=GIB, longest_s=3610)
+    assert first.tasks[0].profiles == (need,)
 
 
 def test_alternatives_are_profiles_in_order_and_keep_the_rest_of_the_need() -> None:
@@ -356,3 +360,26 @@ def test_who_asks_for_retries_gets_failures_retried(
     spec: dict[str, object], retry: Retry
 ) -> None:
     assert derived({"command": ["x"], **spec}).retry == retry
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"command": ["true"]},
+        {"command": ["a", "{x}"], "sweep": {"x": [1, 2]}, "nodes": 2},
+        {"command": ["a"], "schedule": "5 4 * * *"},
+        {
+            "steps": {
+                "first": {"command": ["a"], "array": 3},
+                "then": {"command": ["b"], "needs": ["first"]},
+            }
+        },
+    ],
+)
+def test_a_renamed_job_is_the_one_that_its_spec_gives_under_that_id(
+    spec: dict[str, Any],
+) -> None:
+    was, id_, ann = JobId("same"), JobId("j7"), OwnerId("ann")
+    known = spec_of(spec)
+
+    assert renamed(derive(known, was, ann), id_) == derive(known, id_, ann)

@@ -3,9 +3,9 @@
 import pytest
 
 from shoal.model.derive import derive
+from shoal.model.footprint import text_models as footprint
 from shoal.model.ids import JobId, OwnerId
 from shoal.model.job import Job
-from shoal.model.spec import footprint
 from shoal.model.spec.submission import load_spec
 
 
@@ -87,3 +87,28 @@ def test_each_peer_of_a_pipeline_needs_less_than_all_of_the_model() -> None:
 def test_nothing_is_assessed_that_nobody_can_know() -> None:
     assert memory(derived("recipe: ddp\nnodes: 2\nparams: {program: mine.py}\n")) == 0
     assert memory(derived("recipe: echo\n")) == 0
+
+
+IMAGES = (
+    "recipe: train\nresources: {{gpu: {gpus}}}\nparams: {{model: {model}, "
+    "dataset: synthetic-imagenet, batch_size: 64, optimizer: sgd, momentum: 0.9}}\n"
+)
+
+
+def gpu_memory(model: str, gpus: str) -> int:
+    need = derived(IMAGES.format(model=model, gpus=gpus)).groups[0].tasks[0].profiles[0]
+    assert need.gpu is not None
+    return need.gpu.memory_min_bytes
+
+
+def test_gpus_of_a_task_that_trains_images_share_its_batch() -> None:
+    one, four = gpu_memory("resnet50", "1"), gpu_memory("resnet50", "4")
+
+    assert 5 << 30 < one < 8 << 30
+    assert 1 << 30 < four < one / 2
+    assert gpu_memory("resnet18", "1") < one / 2
+
+
+def test_gpu_memory_that_is_named_or_of_an_unknown_network_is_not_assessed() -> None:
+    assert gpu_memory("resnet50", "'24GB'") == 24 << 30
+    assert gpu_memory("vit_b_16", "1") == 0

@@ -47,7 +47,8 @@ def test_steps_that_follow_each_other_do_not_need_their_resources_at_once() -> N
     assert str(found) == "3 tasks: 11 CPU · 0.5 GPU; at most 10 CPU · 0.5 GPU at once"
 
 
-def test_large_sizes_are_told_in_tib() -> None:
+def test_large_sizes_are_told_in_tib_and_small_ones_in_mib() -> None:
+    assert str(Amounts(1_000, 20 << 20)) == "1 CPU · 20 MiB RAM · no GPU"
     assert str(Amounts(1_000, 9_999 * GIB, 20 << 40)) == (
         "1 CPU · 9999 GiB RAM · 20.0 TiB disk · no GPU"
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import product
 from random import Random
 
 import pytest
+from tests.unit.policy.gang_oracle import Oracle, Parts, Path, least_by_trying, used
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import Capacity, Device, GpuNeed, Profile
@@ -250,6 +250,32 @@ def test_of_equal_places_the_one_with_the_code_is_taken() -> None:
     assert {"b3", "b4"} < set(planned(made, 3, warm=warm))
 
 
+def test_single_tasks_leave_the_local_network_only_if_it_is_full() -> None:
+    made = WorkerTable()
+    gpus = tuple(Device(str(n), "nvidia", "A100", 80 << 30) for n in range(4))
+    for name, cost_us in (("near", 90), ("lab", 900), ("far", 40_000)):
+        capacity = Capacity(cpu_milli=8_000, devices=gpus)
+        made.put(WorkerView.idle(NodeId(name), capacity, path_cost_us=cost_us))
+    made.take(NodeId("far"), Profile(gpu=GpuNeed(3, 3)))
+
+    placed = place(Profile(gpu=GpuNeed()), 9, made, CompactGangs(), Random(1))
+
+    assert placed.nodes == [*["near"] * 4, *["lab"] * 4, "far"], "far wastes least"
+
+
+def test_within_a_network_a_full_worker_is_better_than_a_near_one() -> None:
+    made = WorkerTable()
+    gpus = tuple(Device(str(n), "nvidia", "A100", 80 << 30) for n in range(4))
+    for name, cost_us in (("self", 0), ("next", 400)):
+        capacity = Capacity(cpu_milli=8_000, devices=gpus)
+        made.put(WorkerView.idle(NodeId(name), capacity, path_cost_us=cost_us))
+    made.take(NodeId("next"), Profile(gpu=GpuNeed(2, 2)))
+
+    placed = place(Profile(gpu=GpuNeed()), 2, made, CompactGangs(), Random(1))
+
+    assert placed.nodes == ["next", "next"]
+
+
 def test_no_worker_gets_more_of_a_gang_than_allowed() -> None:
     made = table(("a", 4, "s/p/1"), ("b", 4, "s/p/1"))
 
@@ -260,40 +286,23 @@ def test_no_worker_gets_more_of_a_gang_than_allowed() -> None:
     assert placed.nodes == ["a"]
 
 
-def switches(made: WorkerTable, plan: dict[str, int]) -> tuple[int, ...]:
-    """Return how many sites, pods, leaves and workers a plan uses.
+def parts_of(made: WorkerTable, plan: dict[str, int]) -> Parts:
+    """Return what a plan uses, as the oracle counts it."""
+    return used(places(made), crossing(made), [*plan])
 
-    Before the workers comes the sum of prices of the uplinks that it talks over.
-    """
-    paths = [
-        (*dict(made.row(index).capacity.labels).values(), node)
-        for node in plan
-        for index in made.indices([NodeId(node)])
-    ]
-    parts = [{path[: depth + 1] for path in paths} for depth in range(4)]
-    crossing: dict[tuple[str, ...], int] = {
-        (*above, leaf.removeprefix("leaf ")) if above[1:] else (*above, leaf): gangs
-        for (*above, leaf), gangs in made.links.crossing.items()
+
+def places(made: WorkerTable) -> dict[str, Path]:
+    """Return where each worker is, as it was declared."""
+    rows = [made.row(index) for index in made.grid.order().tolist()]
+    return {row.node: tuple(dict(row.capacity.labels).values()) for row in rows}
+
+
+def crossing(made: WorkerTable) -> dict[Path, int]:
+    """Return how many gangs cross the uplinks of each domain."""
+    return {
+        tuple(name.removeprefix("leaf ") for name in path): gangs
+        for path, gangs in made.links.crossing.items()
     }
-    load = sum(
-        (4 if depth == 2 else 1) * (1 + crossing.get(path, 0))
-        for depth, used in enumerate(parts[:3])
-        if len(used) > 1
-        for path in used
-    )
-    return (*map(len, parts[:3]), load, len(parts[3]))
-
-
-def oracle(made: WorkerTable, free: dict[str, int], count: int) -> tuple[int, ...]:
-    """Return the least that any plan uses, by trying all of them."""
-    names = list(free)
-    tried = product(*(range(free[name] + 1) for name in names))
-    plans = (dict(zip(names, tasks, strict=True)) for tasks in tried)
-    return min(
-        switches(made, {name: tasks for name, tasks in plan.items() if tasks})
-        for plan in plans
-        if sum(plan.values()) == count
-    )
 
 
 def drawn(rng: Random, workers: int, most: int, width: int) -> dict[str, int]:
@@ -311,65 +320,68 @@ def with_room(free: dict[str, int]) -> WorkerTable:
     return table(*((name, cpus, name.split()[0]) for name, cpus in free.items()))
 
 
-def test_plans_are_those_of_an_oracle() -> None:
-    for seed in range(120):
+def crowded(rng: Random, free: dict[str, int], gangs: int) -> WorkerTable:
+    """Return a table of workers that were drawn, and gangs that talk over links."""
+    made = with_room(free)
+    for mark in range(gangs):
+        run(made, str(mark), *rng.sample([*free], rng.randint(2, 4)))
+    return made
+
+
+def test_plans_are_the_best_of_all() -> None:
+    for seed in range(200):
         rng = Random(seed)
         free = drawn(rng, workers=6, most=4, width=2)
         if sum(free.values()) == 0:
             continue
-        made, count = with_room(free), rng.randint(1, sum(free.values()))
-        for mark in range(rng.randrange(6)):
-            run(made, str(mark), *rng.sample([*free], rng.randint(2, 4)))
+        made, count = crowded(rng, free, rng.randrange(6)), rng.randint(1, 24)
+        count = min(count, sum(free.values()))
 
-        got = switches(made, planned(made, count))
+        got = parts_of(made, planned(made, count))
 
-        assert got == oracle(made, free, count), f"seed {seed}"
-
-
-def rooms(free: dict[str, int]) -> dict[tuple[int, ...], int]:
-    """Return the most room of any set of workers, by the parts that it uses."""
-    found: dict[tuple[int, ...], int] = {}
-    paths = [(*name.split()[0].split("/"), name) for name in free]
-    for chosen in product((False, True), repeat=len(free)):
-        used = [path for path, is_in in zip(paths, chosen, strict=True) if is_in]
-        parts = tuple(len({path[: depth + 1] for path in used}) for depth in range(4))
-        room = sum(free[path[3]] for path in used)
-        found[parts] = max(found.get(parts, 0), room)
-    return found
+        best = least_by_trying(places(made), free, crossing(made), count)
+        assert got == best, f"seed {seed}"
+        oracle = Oracle(places(made), free, crossing(made), count)
+        assert oracle.best[count] == best, f"seed {seed}: the oracle is wrong"
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_plans_for_more_workers_are_as_good_as_any_set_of_them(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_plans_for_more_workers_are_as_good_as_any(seed: int) -> None:
     rng = Random(seed)
-    free = drawn(rng, workers=10, most=8, width=4)
-    made, best = with_room(free), rooms(free)
-    for count in range(1, sum(free.values()) + 1):
-        least = min(parts for parts, room in best.items() if room >= count)
+    free = drawn(rng, workers=30, most=8, width=4)
+    made = crowded(rng, free, gangs=12)
+    most = min(64, sum(free.values()))
+    oracle = Oracle(places(made), free, crossing(made), most)
 
-        sites, pods, leaves, _, workers = switches(made, planned(made, count))
+    for count in rng.sample(range(1, most + 1), 24):
+        got = parts_of(made, planned(made, count))
 
-        assert (sites, pods, leaves, workers) == least
+        assert got == oracle.best[count], f"{count} tasks"
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_large_gangs_need_little_more_than_at_least(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = drawn(Random(seed), workers=60, most=8, width=10)
-    made = with_room(free)
-    for mark in range(20):
-        run(made, str(mark), *Random(mark).sample([*free], 8))
-    counts = range(10, sum(free.values()), 20)
-    exact = [switches(made, planned(made, count)) for count in counts]
+    rng = Random(seed)
+    free = drawn(rng, workers=60, most=8, width=10)
+    made = crowded(rng, free, gangs=20)
+    counts = range(10, min(160, sum(free.values())), 15)
+    oracle = Oracle(places(made), free, crossing(made), counts[-1])
+    best = [oracle.best[count] for count in counts]
     monkeypatch.setattr(gang_planner, "EXACT_WORK_MAX", 20_000)
 
-    rough = [switches(made, planned(made, count)) for count in counts]
+    rough = [parts_of(made, planned(made, count)) for count in counts]
 
-    for one, other in zip(rough, exact, strict=True):
-        assert one[0] == other[0]
-        assert one >= other
-    parts = [sum(map(sum, found)) for found in (rough, exact)]
-    assert parts[0] <= 1.05 * parts[1], parts
+    switches = [0, 0]
+    for got, least in zip(rough, best, strict=True):
+        assert least is not None
+        assert got[0] == least[0]
+        assert got >= least
+        for at, parts in enumerate((got, least)):
+            sites, pods, leaves, _, workers = parts
+            switches[at] += sites + pods + leaves + workers
+    assert switches[0] <= 1.05 * switches[1], switches
 
 
 def whole(plan: GangPlan) -> int:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from shoal.core.lending.lend_rule import parse_lend
 from shoal.drivers.gpus import FoundGpus, GpuUse
-from shoal.runtime.monitoring.own_processes import OwnProcesses
-from shoal.runtime.monitoring.owner_signs import OwnerSigns, latest_input
-from shoal.runtime.monitoring.room_meter import stalled_milli
+from shoal.runtime.lending.own_processes import OwnProcesses
+from shoal.runtime.lending.owner_signs import OwnerSigns, latest_input
+from shoal.runtime.lending.room_meter import stalled_milli
 
 BURN = "import time\nwhile time.process_time() < {}: pass\n"
 HOLD = "x = bytearray(64 << 20)\nprint(flush=True)\ninput()\n"

@@ -200,3 +200,14 @@ def test_an_amount_is_short(folder: Path) -> None:
     texts = value_of(folder / "dom.js", "amount", f"{numbers}.map(amount)")
 
     assert texts == ["0", "2", "0.123", "1235", "58.4k", "6.2M", "1.2e-4"]
+
+
+def test_memory_that_other_programs_take_is_not_lent(folder: Path) -> None:
+    nodes = [
+        {"total": {"memory_bytes": 10}, "free": {"memory_bytes": 3}, "withheld": each}
+        for each in (None, {"memory_bytes": 5}, {"memory_bytes": 9})
+    ]
+
+    lent = f"{json.dumps(nodes)}.map(lentMemory)"
+
+    assert value_of(folder / "dom.js", "lentMemory", lent) == [7, 2, 0]

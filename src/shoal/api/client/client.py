@@ -255,9 +255,9 @@ class Client:
         request = pb.RemoveSecretRequest(name=name)
         self._ask("RemoveSecret", request, pb.RemoveSecretReply)
 
-    def shutdown(self, grace_s: float) -> pb.ShutdownReply:
-        """Shut the node down."""
-        request = pb.ShutdownRequest(grace_s=grace_s)
+    def shutdown(self, grace_s: float, leaves_because: str = "") -> pb.ShutdownReply:
+        """Shut the node down; if it leaves its shoal, others get what they can take."""
+        request = pb.ShutdownRequest(grace_s=grace_s, leaves_because=leaves_because)
         return self._ask("Shutdown", request, pb.ShutdownReply)
 
     def rotate_token(self) -> str:

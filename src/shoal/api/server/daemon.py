@@ -13,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import gc
 import os
 import signal
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
@@ -30,6 +32,7 @@ from shoal.api.server.metrics_page import MetricsPage
 from shoal.api.server.tokens import LiveToken
 from shoal.api.service.service import ApiPlaces, Service
 from shoal.api.shoal_pb2 import InfoRequest
+from shoal.core.lending.events import EndNode
 from shoal.errors import ShoalError, StoreError
 from shoal.net.identity.petname import petname
 from shoal.runtime.admission.admission_desk import AdmissionDesk
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from shoal.api.shoal_pb2 import NodeInfo
+    from shoal.core.events import Effect
     from shoal.net.base import Links
     from shoal.protocol.messages import Grant
     from shoal.runtime.home import Home
@@ -135,7 +139,11 @@ async def _run(
         stop = StopRequest()
         desk = AdmissionDesk(node, node.neighbours.known, host.say)
         network = await make_network(node, options.network, desk)
-        performers = {**desk.performers, **network.performers}
+        performers: dict[type[Effect], Callable[..., None]] = {
+            **desk.performers,
+            **network.performers,
+            EndNode: partial(_end, stop, host.say),
+        }
         tls = _tls_now(node, options)
         await node.start(
             network.links,
@@ -159,6 +167,7 @@ async def _run(
             if options.metrics:
                 await figures.start(*listen_address(options.metrics))
             await _open_page(page, places)
+            gc.freeze()  # What is there now stays: it is never looked at for garbage.
             _write_down(home, node, server, network.links)
             host.ready(await service.on_info(InfoRequest()), server.port_was_taken)
             for job, reason in node.set_aside.items():
@@ -214,6 +223,11 @@ class StopRequest:
             self.hurry.set()
         self.grace_s = max(0.0, grace_s)
         self.asked.set()
+
+
+def _end(stop: StopRequest, say: Callable[[str], None], effect: EndNode) -> None:
+    say(f"this node ends: {effect.reason}")
+    stop.ask()
 
 
 async def _until_end(node: Node, stop: StopRequest, say: Callable[[str], None]) -> None:

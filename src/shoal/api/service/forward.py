@@ -82,6 +82,15 @@ class Forwarder:
             async for data in answers:
                 yield pb.ForwardReply(reply=data)
 
+    async def ask(
+        self, node: str, method: str, request: bytes
+    ) -> AsyncGenerator[bytes]:
+        """Yield the answers of a node to a call, once it is linked."""
+        asked = pb.ForwardRequest(node=node, method=method, request=request)
+        async with aclosing(self.call(asked)) as replies:
+            async for reply in replies:
+                yield reply.reply
+
     async def reach(self, name: str) -> NodeId:
         """Return the node of this owner that a user names, once it is linked."""
         known = [self._node.id, *known_nodes(self._node, self._network)]

@@ -44,7 +44,7 @@ from shoal.core.admission.invitation_book import InvitationTerms
 from shoal.core.housekeeping.past_needs import without_past
 from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.errors import MovedError, NotFoundError, ShoalError, UsageError
-from shoal.model.derive import again, derive
+from shoal.model.derive import again, derive, renamed
 from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
 from shoal.model.job_notes import notes
 from shoal.model.spec.schedules import next_after
@@ -62,7 +62,7 @@ from shoal.runtime.monitoring.node_warnings import cautions
 from shoal.runtime.wall_clock import zone_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from shoal.api.server.tokens import LiveToken
     from shoal.api.service.callers import Caller
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from shoal.core.scheduling.scheduler import Scheduler
     from shoal.drivers.process import ProcessDriver
     from shoal.model.job import Job
-    from shoal.model.spec.spec import JobSpec
     from shoal.runtime.admission.admission_desk import AdmissionDesk
     from shoal.runtime.admission.local_network import LocalNetwork
     from shoal.runtime.calls.sessions import CallSessions
@@ -137,7 +136,7 @@ class Service(ArtifactCalls):
         self._links = network.links
         self._desk = desk
         self._stop = stop
-        self.methods = Methods(self)
+        self.methods = Methods(self, self._follow)
         self.audit = CallAudit(node)
         self._forwarding = Forwarder(node, network, self.methods)
         self._inspector = Inspector(node, network, self._forwarding, self._cautions)
@@ -302,8 +301,14 @@ class Service(ArtifactCalls):
                     await self._node.end_of(record.job.id)
 
     def _awaits_start(self, record: JobRecord) -> bool:
-        groups = (self._book.groups[group.id] for group in record.job.groups)
-        live = (run for group in groups for run in self._book.live_in(group))
+        groups = [self._book.groups[group.id] for group in record.job.groups]
+        running = [group for group in groups if group.live]
+        if len(self._book.runs) < sum(len(group.group.tasks) for group in running):
+            ours = {group.group.id for group in running}  # Few run of a large array.
+            runs, group_of = self._book.runs.values(), self._book.group_of
+            live = [run for run in runs if group_of(run.task).group.id in ours]
+        else:
+            live = [run for group in running for run in self._book.live_in(group)]
         return any(not run.has_begun for run in live)
 
     async def on_logs(self, request: pb.LogsRequest) -> AsyncIterator[pb.LogPiece]:
@@ -639,10 +644,10 @@ class Service(ArtifactCalls):
 
     async def on_shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
         """Stop this node after a grace period."""
+        left = await self._node.leave(request.leaves_because)
         self._stop(request.grace_s)
-        return pb.ShutdownReply(
-            tasks=len(self._node.tasks), active_jobs=self._active(), pid=os.getpid()
-        )
+        counts = {"tasks": len(self._node.tasks), "active_jobs": self._active()}
+        return pb.ShutdownReply(**counts, pid=os.getpid(), cancelled=left)
 
     async def on_rotate_token(
         self, request: pb.RotateTokenRequest
@@ -669,16 +674,16 @@ class Service(ArtifactCalls):
         return sum(state == "active" for state in states)
 
     def _derived(self, request: pb.SubmitRequest) -> Job:
-        if _is_short(request):
-            spec = _short_spec(request.json)
-        elif request.WhichOneof("spec") == "json":
-            spec = load_spec(request.json, "json")
-        else:
-            spec = load_spec(request.yaml, "yaml")
         caller = callers.current()
         owner = self._node.owner if caller.owner is None else caller.owner
         id_ = caller.id_for(request.job_id)
-        job = derive(spec, id_, owner, is_canonical=True)
+        if _is_short(request):
+            job = renamed(_short_job(request.json, owner), id_)
+        else:
+            is_json = request.WhichOneof("spec") == "json"
+            text = request.json if is_json else request.yaml
+            spec = load_spec(text, "json" if is_json else "yaml")
+            job = derive(spec, id_, owner, is_canonical=True)
         job_checks.check(job)
         return job
 
@@ -705,18 +710,28 @@ class Service(ArtifactCalls):
         except NotFoundError as error:
             raise self._moved(selector) or error from None
 
+    async def _follow(
+        self, node: str, method: str, request: bytes
+    ) -> AsyncGenerator[bytes]:
+        """Ask the node that a job was forwarded to."""
+        async with aclosing(self._forwarding.ask(node, method, request)) as found:
+            async for data in found:
+                yield data
+
     def _moved(self, selector: str) -> NotFoundError | None:
         """Say where a job is that this node keeps, or let go; None if it does not."""
-        scheduler = self._node.scheduler
+        scheduler, caller = self._node.scheduler, callers.current()
         at = scheduler and scheduler.succession.whereabouts(JobId(selector))
-        if not at or callers.current().owner not in (None, self._node.owner):
+        if not scheduler or not at or caller.owner not in (None, self._node.owner):
             return None
+        here = caller.way != "link"  # A node asks no third one for another.
         name = petname(at)
         return MovedError(
             f"job '{selector}' is on another node",
             at,
             because=f"{name} schedules it; this node keeps it, or did",
             hint=f"add `--node {name}`; `shoal ps --everywhere` shows where it is now",
+            forwarded=here and scheduler.succession.was_forwarded(JobId(selector)),
         )
 
     def _find_node(self, selector: str) -> NodeId:
@@ -744,9 +759,9 @@ def _not_accepted(why: str) -> ShoalError:
 
 
 @functools.lru_cache(SHORT_SPECS_KEPT)
-def _short_spec(text: str) -> JobSpec:
-    """Parse a short spec; cached, as programs often submit the same again."""
-    return load_spec(text, "json")
+def _short_job(text: str, owner: OwnerId) -> Job:
+    """Derive a job of a short spec; cached, as programs often submit the same again."""
+    return derive(load_spec(text, "json"), JobId("same"), owner, is_canonical=True)
 
 
 def _is_short(request: pb.SubmitRequest) -> bool:

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.api import shoal_pb2 as pb
+from shoal.api.results import name_of_task
 from shoal.api.service import callers
 from shoal.api.service.lending_words import lending_now
 from shoal.api.service.network_words import add_place, network_words
@@ -293,6 +294,7 @@ def explanation_view(found: TaskExplanation, task: Task) -> pb.TaskExplanation:
     rejected = placement.rejected[:REJECTIONS_SHOWN_MAX] if placement else ()
     view = pb.TaskExplanation(
         task=found.task,
+        label=task.label,
         state=STATES[found.state],
         why=found.why,
         nodes=map(name_of, found.workers),
@@ -547,8 +549,8 @@ def _reason(record: JobRecord, records: list[TaskRecord], state: str) -> str:
     alike = [task for task in telling if task.state == state]
     # What failed first is the cause; the others may have failed because of it.
     worst = min(alike or telling, key=lambda task: task.ended_wall_s)
-    place = "" if len(records) == 1 else f"{worst.task.id}: "
-    return place + _task_reason(worst)
+    name = name_of_task(worst.task.id, worst.task.label)
+    return ("" if len(records) == 1 else f"{name}: ") + _task_reason(worst)
 
 
 def _exit_code(records: list[TaskRecord], state: str) -> int | None:

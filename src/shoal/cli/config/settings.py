@@ -63,6 +63,7 @@ _ALL: Final = (
     Setting("color", "flag", "colours in a terminal", default=True),
     Setting("containers", "flag", "run other members' container images", True, True),
     Setting("environments", "text", "disk space for environments and caches of jobs"),
+    Setting("forward", "flag", "let other nodes of yours have jobs that wait", False),
     Setting("functions", "flag", "run other members' functions", True, True),
     Setting("keep_for", "text", "how long ended jobs are kept, such as 30d"),
     Setting("keep_jobs", "number", "how many ended jobs are kept"),
@@ -88,7 +89,7 @@ _ALL: Final = (
     Setting(
         "owner_input",
         "list",
-        "files that are touched when you use the machine, instead of terminals",
+        "files that are touched when you use the machine, or: terminals, desktop",
         (),
         True,
     ),

@@ -14,7 +14,7 @@ import click
 from shoal.cli.job_input.completion_types import NODE
 from shoal.cli.job_input.own_files import flags_of_program, left_behind, program_at
 from shoal.cli.options import OptionTable, options_of, talk
-from shoal.errors import SpecError, UsageError
+from shoal.errors import SpecError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from shoal.model.spec.spec import JobSpec
@@ -24,6 +24,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 COMMAND: Final = "shoal.command"
 PROGRAM: Final = "shoal.program"
 BINARY_BYTES: Final = 4_096
+FILES: Final = frozenset({".py", ".sh", ".yaml", ".yml", ".json"})
+FILES_LOOKED_AT_MAX: Final = 1_000
 
 _FLAGS: Final[OptionTable] = (
     (("--name",), {"help": "Name of the job."}),
@@ -324,6 +326,16 @@ def _file(
     return config or (words[0] if words else None)
 
 
+def _instead_of(file: str) -> str:
+    """Return what may have been meant by a name that is no file here."""
+    path = Path(file)
+    if path.suffix in FILES:  # A mistyped name, or another folder.
+        found = sorted(path.parent.glob(f"*{path.suffix}"))[:FILES_LOOKED_AT_MAX]
+        near = did_you_mean(path.name, [each.name for each in found])
+        return near or f"check its name; you are in {Path.cwd()}"
+    return f"to run a command, put -- before it: shoal run -- {shlex.quote(file)}"
+
+
 def _read(file: str, *, is_config: bool) -> bytes:
     try:
         if file == "-":
@@ -333,7 +345,5 @@ def _read(file: str, *, is_config: bool) -> bytes:
         raise UsageError(
             f"cannot read {file}",
             because=error.strerror or str(error),
-            hint="choose a file that you can read"
-            if is_config
-            else f"to run a command, put -- before it: shoal run -- {file}",
+            hint="choose a file that you can read" if is_config else _instead_of(file),
         ) from None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 from shoal.cli.job_input.selection import one
 
 REJECTIONS_SHOWN_MAX = 20
+ENDED = {"failed": "failed", "cancelled": "was cancelled"}
 
 
 @click.command()
@@ -47,7 +48,8 @@ def lines_of(task: TaskExplanation) -> Iterator[str]:
     """Print why a task waits, or runs where it does."""
     state = state_of(task.state)
     where = f" on {places(task.nodes)}" if task.nodes else ""
-    yield f"{task.task} is {state}{where}"
+    named = f" ({task.label})" if task.label and not task.label.isdigit() else ""
+    yield f"{task.task}{named} {ENDED.get(state, f'is {state}')}{where}"
     yield f"  asks   {task.needs}"
     for why in task.why:
         yield f"  why    {why}"

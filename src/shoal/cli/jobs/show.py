@@ -123,12 +123,22 @@ def _describe(found: Job, best: str) -> None:
         "kept by": _keepers_text(found),
         "recipe": found.tasks[0].recipe if found.tasks else "",
         "made": next((task.made for task in found.tasks if task.made), ""),
-        "command": shortened(shlex.join(found.tasks[0].argv)) if found.tasks else "",
+        "command": _command_text(found),
         "needs": found.tasks[0].needs if found.tasks else "",
     }
     for name, text in rows.items():
         if text:
             echo(f"{name:<10} {text}")
+
+
+def _command_text(found: Job) -> str:
+    """Return what a job runs, and which of its tasks does if they differ."""
+    if not found.tasks:
+        return ""
+    first = found.tasks[0]
+    differ = any(task.argv != first.argv for task in found.tasks)
+    of_one = f"  ({task_name(first)})" if differ else ""
+    return shortened(shlex.join(first.argv)) + of_one
 
 
 def _keepers_text(found: Job) -> str:

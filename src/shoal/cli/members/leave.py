@@ -32,9 +32,10 @@ REASON = "this node left its shoal"
 def leave(grace: str, destroy: bool, yes: bool, as_json: bool, quiet: bool) -> None:
     """Leave the shoal for good: hand tasks back, stop the node, give up its grant.
 
-    Tasks that run here continue elsewhere. Jobs that were submitted here and have not
-    ended are cancelled. Afterwards `shoal join` joins another shoal, or this one with
-    a new invitation. The grant stays valid until it expires: a member who must not
+    Tasks that run here continue elsewhere. Jobs that were submitted here go to other
+    nodes of yours if none of their tasks runs; others that have not ended are
+    cancelled. Afterwards `shoal join` joins another shoal, or this one with a new
+    invitation. The grant stays valid until it expires: a member who must not
     come back is revoked by an admin.
     """
     from shoal.model.units import parse_duration  # noqa: PLC0415 - Slow to import.
@@ -52,20 +53,23 @@ def leave(grace: str, destroy: bool, yes: bool, as_json: bool, quiet: bool) -> N
     found = node_file.running(home)
     active = [] if found is None else _active(found)
     if not yes:
-        _ask(known.shoal, len(active), holds_root=home.root_key.exists())
+        holds_root = home.root_key.exists()
+        _ask(known.shoal, len(active), holds_root=holds_root, quiet=as_json or quiet)
+    cancelled: list[str] = []
     if found is not None:
-        _cancel(found, active)
-        stop(home, found, grace_s)
+        cancelled = [*stop(home, found, grace_s, REASON).cancelled]
     kept = home.membership.with_suffix(".left.json")
     if destroy:
         home.membership.unlink()
     else:
         home.membership.replace(kept)
     if as_json:
-        fields = {"shoal": known.shoal, "cancelled": active}
+        fields = {"shoal": known.shoal, "cancelled": cancelled}
         echo_json({**fields, "kept": "" if destroy else str(kept)})
         return
     talk(f'left the shoal "{known.shoal}"', quiet=quiet)
+    if gone := [job for job in active if job not in cancelled]:
+        talk(f"other nodes of yours have {', '.join(gone)}", quiet=quiet)
     if not destroy:
         talk(f"its grant is kept in {kept}", quiet=quiet)
     suggest("shoal join INVITATION", "shoal up", quiet=quiet)
@@ -76,17 +80,13 @@ def _active(found: NodeFile) -> list[str]:
         return [job.id for job in client.jobs(active_only=True).jobs]
 
 
-def _cancel(found: NodeFile, jobs: list[str]) -> None:
-    with client_of(found) as client:
-        for job in jobs:
-            client.cancel(job, REASON)
-
-
-def _ask(shoal: str, jobs: int, *, holds_root: bool) -> None:
+def _ask(shoal: str, jobs: int, *, holds_root: bool, quiet: bool) -> None:
     if jobs:
-        talk("1 job is cancelled" if jobs == 1 else f"{jobs} jobs are cancelled")
+        have = "1 job has" if jobs == 1 else f"{jobs} jobs have"
+        talk(f"{have} not ended: what no other node takes is cancelled", quiet=quiet)
     if holds_root:
-        talk(f'the root key of "{shoal}" stays in this home: others may still need it')
+        text = f'the root key of "{shoal}" stays in this home: others may still need it'
+        talk(text, quiet=quiet)
     if not sys.stdin.isatty():
         raise UsageError(
             f'this node would leave the shoal "{shoal}"',

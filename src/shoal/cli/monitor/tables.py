@@ -8,7 +8,7 @@ from rich.text import Text
 
 from shoal.api.documents import state_of
 from shoal.cli.display.printing import age, gpus_text, places, tasks_text, why
-from shoal.cli.nodes.nodes import Shares, idle_state, path_text
+from shoal.cli.nodes.nodes import Shares, idle_state, lent_memory, path_text
 from shoal.cli.terminal import safe_line
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def node_row(node: pb.Node) -> tuple[Text, ...]:
         path,
         _bar(total.cpu_milli - free.cpu_milli, total.cpu_milli, 1_000, used.cpu),
         _bar(
-            total.memory_bytes - free.memory_bytes,
+            lent_memory(node),
             total.memory_bytes,
             1 << 30,
             f"GiB {used.memory}",

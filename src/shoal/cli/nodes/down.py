@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from shoal.api import node_file
+from shoal.api import shoal_pb2 as pb
 from shoal.api.client.client import client_of
 from shoal.cli.display.printing import echo_json
 from shoal.cli.options import json_option, quiet_option, suggest, talk
@@ -40,7 +41,8 @@ def down(grace: str, as_json: bool, quiet: bool) -> None:
         if as_json:
             echo_json({"ended": False})
         return
-    tasks, jobs = stop(home, found, grace_s)
+    ending = stop(home, found, grace_s)
+    tasks, jobs = ending.tasks, ending.active_jobs
     if as_json:
         fields = {"ended": True, "pid": found.pid, "tasks": tasks, "active_jobs": jobs}
         echo_json(fields)
@@ -53,23 +55,29 @@ def down(grace: str, as_json: bool, quiet: bool) -> None:
         suggest("shoal up", quiet=quiet)
 
 
-def stop(home: Home, found: node_file.NodeFile, grace_s: float) -> tuple[int, int]:
-    """Stop a node; return how many tasks it ran, and how many jobs have not ended."""
-    ending = _ask_to_end(found, grace_s)
+def stop(
+    home: Home, found: node_file.NodeFile, grace_s: float, leaves_because: str = ""
+) -> pb.ShutdownReply:
+    """Stop a node; return how many tasks it ran, and how many jobs have not ended.
+
+    If it leaves its shoal, it hands jobs over and cancels all others for this reason.
+    """
+    ending = _ask_to_end(found, grace_s, leaves_because)
     _wait_for_end(home, found, END_S + grace_s)
     return ending
 
 
-def _ask_to_end(found: node_file.NodeFile, grace_s: float) -> tuple[int, int]:
+def _ask_to_end(
+    found: node_file.NodeFile, grace_s: float, leaves_because: str
+) -> pb.ShutdownReply:
     """Ask through the API, or with a signal if the node does not answer."""
     try:
         with client_of(found) as client:
-            reply = client.shutdown(grace_s)
-            return reply.tasks, reply.active_jobs
+            return client.shutdown(grace_s, leaves_because)
     except UnreachableError:
         if node_file.is_node(found.pid):
             os.kill(found.pid, signal.SIGTERM)
-        return 0, 0
+        return pb.ShutdownReply()
 
 
 def _wait_for_end(home: Home, found: node_file.NodeFile, timeout_s: float) -> None:

@@ -103,8 +103,7 @@ def row(node: Node) -> tuple[str, ...]:
         return (*ident, *known, "-", idle_state(node))
     free, total = node.free, node.total
     cpu_milli = total.cpu_milli - free.cpu_milli
-    withheld = node.withheld.memory_bytes
-    memory_bytes = max(0, total.memory_bytes - free.memory_bytes - withheld)
+    memory_bytes = lent_memory(node)
     used = Shares.of(node)
     return (
         *ident,
@@ -122,6 +121,12 @@ def idle_state(node: Node, *, brief: bool = False) -> str:
         since = f"away {age(node.away_since_s)}"
         return since if brief else f"{since}: {node.away}"
     return "lends nothing" if node.self else "linked"
+
+
+def lent_memory(node: Node) -> int:
+    """Return what tasks hold; what other programs take is neither lent nor free."""
+    kept = node.free.memory_bytes + node.withheld.memory_bytes
+    return max(0, node.total.memory_bytes - kept)
 
 
 class Shares(NamedTuple):

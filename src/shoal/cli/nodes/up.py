@@ -177,8 +177,8 @@ gpu_options = options_of(
     multiple=True,
     default=default_of("owner_input", ()),
     metavar="FILES",
-    help="Files that are touched when you use the machine, instead of its terminals; "
-    "for --lend idle or away.",
+    help="Files that are touched when you use the machine, or the words terminals and "
+    "desktop, which are the default; for --lend idle or away.",
 )
 @click.option(
     "--task-network",
@@ -222,6 +222,12 @@ gpu_options = options_of(
     help="Remove ended jobs beyond so much output and results: 50GB.",
 )
 @click.option(
+    "--forward/--no-forward",
+    default=default_of("forward"),
+    help="Let other nodes of yours have jobs that wait here, if they are nearer to the "
+    "workers or have much less to do.",
+)
+@click.option(
     "--share",
     "shares",
     multiple=True,
@@ -242,6 +248,19 @@ gpu_options = options_of(
     "--environments",
     default=default_of("environments", ""),
     help="Disk space for Python environments and caches of jobs: 50GB.",
+)
+@click.option(
+    "--time-limit",
+    default="",
+    metavar="TIME",
+    help="How long this machine is there, such as 1h in a cluster: longer tasks are "
+    "not taken, and what runs at the end goes on elsewhere.",
+)
+@click.option(
+    "--idle-timeout",
+    default="",
+    metavar="TIME",
+    help="Stop the node once nobody has used it for so long: 5m.",
 )
 @click.option(
     "--journal",
@@ -362,7 +381,31 @@ def _options(given: dict[str, Any]) -> NodeOptions:
         cache_bytes=parse_size(given["cache"]) if given["cache"] else 0,
         environment_bytes=parse_size(given["environments"] or 0),
         keep=_keep_rule(given),
+        time_limit_s=_duration(given, "time_limit"),
+        idle_timeout_s=_duration(given, "idle_timeout"),
     )
+
+
+def _duration(given: dict[str, Any], name: str) -> float | None:
+    """Return how long an option says; None if it says nothing."""
+    from shoal.model.units import parse_duration  # noqa: PLC0415 - Slow to import.
+
+    if not given[name]:
+        return None
+    duration_s, flag = parse_duration(given[name]), f"--{name.replace('_', '-')}"
+    if given["no_worker"]:
+        raise UsageError(
+            f"{flag} with --no-worker",
+            because="only a worker ends when its time is over or nobody needs it",
+            hint=f"leave {flag} out: such a node stays until `shoal down`",
+        )
+    if duration_s < 1:
+        raise UsageError(
+            f"{flag} {given[name]} is too short",
+            because="the node would end before it is known to anybody",
+            hint=f"give it a minute at least: {flag} 1m",
+        )
+    return duration_s
 
 
 def _keep_rule(given: dict[str, Any]) -> KeepRule:
@@ -379,7 +422,10 @@ def _keep_rule(given: dict[str, Any]) -> KeepRule:
 
 def _spell_out(given: dict[str, Any]) -> None:
     """Give what is lent its whole path: the process in the background is elsewhere."""
-    given["owner_input"] = tuple(map(os.path.abspath, given["owner_input"]))
+    if given["owner_input"]:
+        from shoal.runtime.lending import owner_signs  # noqa: PLC0415 - Slow to import.
+
+        given["owner_input"] = owner_signs.spelled_out(given["owner_input"])
     if given["shares"] or given["pythons"]:
         from shoal.runtime.environments import loans  # noqa: PLC0415 - Slow to import.
 

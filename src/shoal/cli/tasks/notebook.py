@@ -20,6 +20,7 @@ from shoal.cli.display.printing import (
     taken_text,
 )
 from shoal.cli.display.task_output import screened
+from shoal.cli.exit_codes import ExitCode
 from shoal.cli.job_input.completion_types import JOB
 from shoal.cli.job_input.spec_flags import job_flags, spec_of_flags
 from shoal.cli.jobs.run import StopSignal, stopped_by_signals
@@ -189,7 +190,7 @@ class _Session:
             return self._shut_down(self._door, self._found)
         self._client.cancel(self._job, why)
         talk(f"job {self._job} was cancelled before the notebook was up")
-        return 0
+        return ExitCode.CANCELLED
 
     def stop(self) -> int:
         """Stop a notebook that runs."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, final
 import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
+from shoal.core.leasing.waitlist import hurts
 from shoal.core.proximity.events import SitesChanged
 from shoal.core.proximity.proximity import FORGET_QUICKEST
 from shoal.core.timing import VIEW_TTL_S
@@ -17,9 +18,10 @@ from shoal.policy.table.worker_table import WorkerTable, WorkerView
 from shoal.protocol.messages import InventoryChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from shoal.protocol.messages import Inventory, Load, LoadDigest
+    from shoal.model.resources import Profile
+    from shoal.protocol.messages import Inventory, Load, LoadDigest, Rank, Waiting
 
 PathCost: TypeAlias = "Callable[[NodeId], int | None]"
 """What the path to a node costs, in microseconds; None if nobody knows."""
@@ -27,6 +29,13 @@ PathCost: TypeAlias = "Callable[[NodeId], int | None]"
 VIEWS_MAX: Final = 100_000
 NEARLY: Final = 16
 """A cost that changes by less than this part of itself is the same."""
+
+AHEAD_TOLD_S: Final = 4.0
+AHEAD_KEPT_MAX: Final = 32
+"""Workers of which it is known who waits there; every placement looks at each."""
+
+AHEAD_SLOTS_MAX: Final = 8
+"""Slots of one who waits that are looked at: workers may name any number."""
 
 FAR_US: Final = 1_000_000  # the cost of a path that was never measured
 
@@ -55,6 +64,10 @@ class WorkerViews:
         self._sites = SitesChanged({})
         self._addresses: dict[NodeId, str] = {}  # the first direct one of each
         self._expiry: Deadlines[NodeId] = Deadlines(heap)
+        # Who waits at workers, as these told, and until when that counts.
+        self._ahead: dict[NodeId, tuple[tuple[Waiting, ...], float]] = {}
+        # Workers whose room was kept from a task of ours, until it is looked at again.
+        self._kept: Deadlines[NodeId] = Deadlines(heap)
 
     def __contains__(self, node: object) -> bool:
         return node in self._seen
@@ -70,6 +83,42 @@ class WorkerViews:
         """Return the epoch in which a worker was last seen."""
         seen = self._seen.get(node)
         return None if seen is None else seen.epoch
+
+    def kept_from(self, rank: Rank, profile: Profile, now: float) -> list[NodeId]:
+        """Return workers that keep the room for others which such a task would take.
+
+        What they told counts only for a moment: whoever waited there may be gone. Once
+        it counts no more, `is_kept_no_more` says so.
+        """
+        found: list[NodeId] = []
+        for node, (ahead, until) in list(self._ahead.items()):
+            if until <= now:
+                del self._ahead[node]
+                continue
+            better = [one for one in ahead if one.rank > rank]
+            view = self.table.view(node) if better else None
+            taken = None if view is None else view.fit(profile)
+            if (
+                view is not None
+                and taken is not None
+                and any(
+                    one.rank.node != self._node
+                    and hurts(
+                        view.ledger, taken, one.profile, min(one.count, AHEAD_SLOTS_MAX)
+                    )
+                    for one in better
+                )
+            ):
+                found.append(node)
+                self._kept.set(node, until)
+        return found
+
+    def is_kept_no_more(self, now: float) -> bool:
+        """Whether room that was kept from a task of ours may not be kept any more.
+
+        No load tells of that: the room was free all the time.
+        """
+        return bool(self._kept.pop_due(now))
 
     def on_inventory(self, peer: NodeId, inventory: Inventory, now: float) -> bool:
         """Replace a worker's inventory; return whether anything changed."""
@@ -99,6 +148,7 @@ class WorkerViews:
         )
         if seq == inventory.seq:
             self.table.links.tell(peer, inventory.gangs)
+            self._note_ahead(peer, inventory.ahead, now)
         self._note(peer, _Seen(inventory.epoch, seq, load, inventory.seq), now)
         direct = direct_ones(inventory.addresses)
         self._addresses[peer] = direct[0] if direct else ""
@@ -119,6 +169,7 @@ class WorkerViews:
         self._note(peer, known, now)
         if isinstance(message, InventoryChanged):
             self.table.links.tell(peer, message.gangs)
+            self._note_ahead(peer, message.ahead, now)
         if message.load == seen.load and not self.table.is_booked(peer):
             return False  # A sign of life.
         load = message.load
@@ -149,6 +200,11 @@ class WorkerViews:
             self._told[peer] = round(cost)
             self.table.set_path_cost(peer, round(cost))
 
+    @property
+    def sites(self) -> Mapping[NodeId, str]:
+        """The site of each node that was measured to be near others."""
+        return self._sites.sites
+
     def on_sites(self, found: SitesChanged) -> None:
         """Record which workers were measured to be near each other."""
         self._sites = found
@@ -164,6 +220,8 @@ class WorkerViews:
             self._told.pop(node, None)
             self._addresses.pop(node, None)
             self._expiry.drop(node)
+            self._ahead.pop(node, None)
+            self._kept.drop(node)
 
     def expire(self, now: float) -> None:
         """Drop views that were not refreshed in time."""
@@ -179,6 +237,15 @@ class WorkerViews:
             return round(measured)
         guessed = None if self._estimate is None else self._estimate(peer)
         return FAR_US if guessed is None else guessed
+
+    def _note_ahead(self, peer: NodeId, ahead: tuple[Waiting, ...], now: float) -> None:
+        self._ahead.pop(peer, None)
+        if peer in self._kept:
+            self._kept.set(peer, now)  # Others may wait there, or nobody.
+        if ahead:
+            self._ahead[peer] = (ahead, now + AHEAD_TOLD_S)
+        if len(self._ahead) > AHEAD_KEPT_MAX:
+            del self._ahead[next(iter(self._ahead))]
 
     def _note(self, peer: NodeId, seen: _Seen, now: float) -> None:
         self._seen[peer] = seen

@@ -72,16 +72,16 @@ class Barrier:
         shall write no more is told at once: a slow disk would cost memory without end.
         Output of a task is written at once, so it is there before its end is recorded.
         """
+        if self._needed <= self._safe and not self._held:
+            return False  # As mostly: calls of functions are not recorded.
         start = effect.start if isinstance(effect, _Before) else effect
         if type(start) is StartTask and start.attempt not in self._assigned:
             return False
+        if type(effect) in _AT_ONCE:
+            return False
         # What is being let go right now still comes before this.
-        if self._needed > self._safe or self._held:
-            if type(effect) in _AT_ONCE:
-                return False
-            self._held.append((self._needed, effect))
-            return True
-        return False
+        self._held.append((self._needed, effect))
+        return True
 
     def synced(self, sequence: int) -> Iterator[Effect]:
         """Note that records up to `sequence` are on disk; yield the released effects.

@@ -51,6 +51,7 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     serial: int = 0  # of that grant
     parent: Parent | None = None  # if a task submitted it
     members: tuple[NodeId, ...] = ()  # who keeps it, this scheduler first
+    forwards: int = 0  # how often another scheduler had it before
 
 
 class AttemptPlace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -205,11 +206,13 @@ class Led(msgspec.Struct, frozen=True, tag="led"):
     """This node schedules a kept job in this term from now on.
 
     The entries are the job's log as it was kept here; none if the job was ours before.
+    `alone` says that the job was forwarded here, and that nobody keeps it.
     """
 
     job: JobId
     term: int
     entries: tuple[bytes, ...] = ()
+    alone: bool = False
 
 
 class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
@@ -220,11 +223,15 @@ class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
 
 
 class Ceded(msgspec.Struct, frozen=True, tag="ceded"):
-    """Another node schedules this job in this term: it is not ours any more."""
+    """Another node schedules this job in this term: it is not ours any more.
+
+    `forwarded` says that it may do so without any other.
+    """
 
     job: JobId
     to: NodeId
     term: int
+    forwarded: bool = False
 
 
 class JobKept(msgspec.Struct, frozen=True, tag="job-kept"):
@@ -241,6 +248,7 @@ class JobKept(msgspec.Struct, frozen=True, tag="job-kept"):
     base: int
     start: int
     entries: tuple[bytes, ...] = ()
+    forward: bool = False  # to be scheduled here alone, once its scheduler lets us
 
 
 class Vowed(msgspec.Struct, frozen=True, tag="vowed"):

@@ -88,6 +88,8 @@ class PastNeeds:
 
     def fill(self, job: Job) -> Job:
         """Return a job that asks for what it took before, where it says nothing."""
+        if not self._rows:
+            return job
         groups = tuple(self._filled(group, job.owner) for group in job.groups)
         return msgspec.structs.replace(job, groups=groups)
 

@@ -20,7 +20,6 @@ from shoal.core.leasing.waitlist import SLOTS_PER_DEMAND_MAX, Waitlist
 from shoal.core.membership.quotas import Quota, used_here
 from shoal.core.timing import HOLD_S, LEASE_MAX_S, TENURE_S
 from shoal.model.ids import Attempt, LeaseId, NodeId, OwnerId, RequestId
-from shoal.model.resources import Ledger
 from shoal.protocol.messages import (
     Assignment,
     Commit,
@@ -35,6 +34,7 @@ from shoal.protocol.messages import (
     Renew,
     Renewed,
     Report,
+    Waiting,
     Withdrawal,
 )
 
@@ -57,9 +57,12 @@ class LeaseLifecycle:
         self.book = self._book = book
         self._stop = stop
         self._waitlist = Waitlist()
-        self._idle = Ledger(book.ledger.capacity)  # what could be held at all
         self._seniority = DemandAges()
         self._due: Deadlines[LeaseId] = Deadlines(heap)
+
+    def waiting(self, now: float) -> tuple[Waiting, ...]:
+        """Return the best of those for whom room is kept."""
+        return self._waitlist.best(now) if self._waitlist else ()
 
     def due(self, now: float) -> list[Effect]:
         """End leases that were not renewed."""
@@ -97,7 +100,11 @@ class LeaseLifecycle:
     def on_demand(
         self, peer: NodeId, demand: Demand, admission: Admission, now: float
     ) -> list[Effect]:
-        """Offer as much of the demand as there is room for, or refuse with a reason."""
+        """Offer as much of the demand as there is room for, or refuse with a reason.
+
+        Of a claim only the wait is remembered: whoever sent it knows that there is no
+        room, and needs no answer that says so.
+        """
         standing = self._book.of_request(peer, demand.request)
         if standing:
             return self._repeat_offer(peer, demand.request, standing, now)
@@ -108,13 +115,15 @@ class LeaseLifecycle:
         priority = admission.clamp(demand.rank.priority)
         age_s = self._seniority.believed(peer, asked, demand.rank.age_s, now)
         rank = Rank(priority, age_s, peer, demand.request)
+        if demand.wait_for_s > 0 and not isinstance(self._book.idle.fit(asked), str):
+            self._waitlist.remember(rank, demand, now)
+        if demand.claim:
+            return []
         held, effects, reason = self._hold(peer, demand, rank, admission, now)
         for lease in held:
             lease.asked = asked
-        if demand.wait_for_s > 0 and not isinstance(self._idle.fit(asked), str):
-            self._waitlist.remember(rank, demand, now)
         if held:
-            offer = self._offer(demand.request, held, HOLD_S)
+            offer = self._offer(demand.request, held, HOLD_S, now)
             return [*effects, Send(peer, offer)]
         return [*effects, refuse(peer, demand.request, reason)]
 
@@ -173,6 +182,8 @@ class LeaseLifecycle:
 
     def yield_idle(self, lease: Lease, now: float) -> list[Effect]:
         """End an idle lease if a better-ranked demand waits for its room."""
+        if lease.idle and (reason := self._book.too_late(lease)):
+            return self._preempt(lease, None, reason, now)
         if not self._waitlist:
             return []
         room = self._book.ledger.copy()
@@ -214,16 +225,17 @@ class LeaseLifecycle:
         if len(held) < len(standing):
             return []  # Some are committed: the offer was heard, this is an echo.
         valid_for_s = min(lease.expires_at for lease in held) - now
-        return [Send(peer, self._offer(request, held, max(0.0, valid_for_s)))]
+        return [Send(peer, self._offer(request, held, max(0.0, valid_for_s), now))]
 
     def _offer(
-        self, request: RequestId, held: list[Lease], valid_for_s: float
+        self, request: RequestId, held: list[Lease], valid_for_s: float, now: float
     ) -> Offer:
         return Offer(
             request=request,
             leases=ids_of(held),
             valid_for_s=valid_for_s,
             displaces=sum(len(lease.victims) for lease in held),
+            destroys=self._book.losses(held, now),
         )
 
     def _withdraw(self, offers: list[Lease], reason: str, now: float) -> list[Effect]:
@@ -286,6 +298,10 @@ class LeaseLifecycle:
             if lease.state != "ending":
                 self._extend(lease, renew.lease_s, now)
             alive.append(Occupied(id_, lease.running))
+        for told in renew.saved:
+            lease = self._book.of(peer, told.lease)
+            if lease is not None and lease.running is not None:
+                lease.saved(now - told.age_s)
         return [Send(peer, Renewed(leases=tuple(alive), gone=tuple(gone)))]
 
     def adopt(self, lease: Lease, peer: NodeId, lease_s: float, now: float) -> None:
@@ -331,6 +347,23 @@ class LeaseLifecycle:
             elif lease.running is not None:
                 verdict = Outcome("preempted", reason=reason)
                 effects += self._stop(lease.running, verdict, grace_s)
+        return effects
+
+    def shorten(self, longest_s: int, now: float) -> list[Effect]:
+        """Take tasks of at most this long from now on; what runs may go on."""
+        self._book.shorten(longest_s)
+        effects: list[Effect] = []
+        for lease in list(self._book):
+            reason = self._book.too_late(lease)
+            if reason is None:
+                continue
+            if lease.state == "held":
+                effects += self._withdraw([lease], reason, now)
+            elif lease.idle:
+                effects += self._preempt(lease, None, reason, now)
+            else:
+                effects += [refuse_attempt(lease.peer, a, reason) for a in lease.line]
+                lease.line.clear()
         return effects
 
     def preempt_idle(self, reason: str, now: float) -> list[Effect]:

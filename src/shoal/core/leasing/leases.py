@@ -11,13 +11,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal, final
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.model.caches import mark_of
 from shoal.model.ids import Attempt, GroupId, LeaseId, NodeId, OwnerId, RequestId
 from shoal.model.resources import Allocation, Capacity, Ledger, Profile, total
-from shoal.policy.queueing.preemption import Victim, choose_victims
+from shoal.model.text.bounds import AMOUNT_MAX
+from shoal.model.text.shortages import time_short
+from shoal.policy.queueing.preemption import Victim, choose_victims, cost
 from shoal.protocol.limits import GANGS_MAX
-from shoal.protocol.messages import Assignment
+from shoal.protocol.messages import Assignment, Loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,7 +57,9 @@ class Lease(msgspec.Struct, kw_only=True):
     committed_at: float | None = None
     asked: Profile = Profile()  # what its scheduler asked for
     running: Attempt | None = None
-    unsaved_since: float = 0.0  # it began, or left its last checkpoint
+    assigned_at: float = 0.0
+    ready_s: float = 0.0  # what runs took so long to get its files and to start
+    unsaved_since: float = 0.0  # the work since would be done again
     gang: GroupId = GroupId("")  # of what runs, if it does not run alone
     gang_size: int = 1
     is_parted: bool = False  # whether that has tasks on other workers, too
@@ -81,10 +86,19 @@ class Lease(msgspec.Struct, kw_only=True):
     def run(self, assignment: Assignment, now: float) -> None:
         """Note what starts on it."""
         self.running = assignment.attempt
-        self.unsaved_since = now
+        self.assigned_at = self.unsaved_since = now
+        self.ready_s = 0.0
         self.gang_size = max(1, len(assignment.gang))
         self.gang = assignment.task.group if self.gang_size > 1 else GroupId("")
         self.is_parted = len(set(assignment.gang)) > 1
+
+    def begun(self, now: float) -> None:
+        """Note that what was assigned has its files, and runs."""
+        self.ready_s = now - self.assigned_at
+
+    def saved(self, at: float) -> None:
+        """Note a checkpoint: what came before is safe, but for getting ready again."""
+        self.unsaved_since = max(self.unsaved_since, at - self.ready_s)
 
     def call_back(self, attempt: Attempt) -> bool:
         """Drop a waiting attempt; return whether it was waiting."""
@@ -100,6 +114,7 @@ class LeaseBook:
 
     def __init__(self, node: NodeId, epoch: int, capacity: Capacity) -> None:
         self.ledger = Ledger(capacity)
+        self.idle = Ledger(capacity)  # never drawn on: what could be had at all
         self._prefix = f"{node}/{epoch}"
         self._seq = 0
         self._leases: dict[LeaseId, Lease] = {}
@@ -125,6 +140,15 @@ class LeaseBook:
         ledger = self.ledger.copy()
         ledger.give(self.withheld)
         return ledger.idle
+
+    def shorten(self, longest_s: int) -> None:
+        """From now on lease only to tasks that may take so long at most."""
+        for ledger in (self.ledger, self.idle):
+            ledger.capacity = replace(ledger.capacity, longest_s=longest_s)
+
+    def too_late(self, lease: Lease) -> str | None:
+        """Say why no further task may start on a lease: there is no time for it."""
+        return time_short(self.ledger.capacity, lease.asked)
 
     def withhold(self, amounts: Allocation, why: str) -> None:
         """Keep so much from being offered; what leases have, only as they end."""
@@ -280,6 +304,16 @@ class LeaseBook:
             self.withhold(self._to_withhold, self._withheld_why)
         return [winner] if winner is not None and complete else []
 
+    def losses(self, offered: Iterable[Lease], now: float) -> tuple[Loss, ...]:
+        """Return what is destroyed if these offers are committed."""
+        ending = [self._leases[id_] for lease in offered for id_ in lease.victims]
+        if not ending:
+            return ()
+        by_priority, *_ = cost(_victim(lease, now) for lease in ending)
+        return tuple(
+            Loss(rank, min(round(work), AMOUNT_MAX)) for rank, work in by_priority
+        )
+
     def earmarked(self, lease: Lease) -> bool:
         """Whether another lease waits for this one to end."""
         return lease.id in self._earmarked
@@ -298,15 +332,7 @@ class LeaseBook:
         self, profile: Profile, priority: int, now: float
     ) -> tuple[tuple[LeaseId, ...], Allocation] | str:
         candidates = [
-            Victim(
-                id=lease.id,
-                allocation=lease.allocation,
-                priority=lease.rank.priority,
-                unsaved_s=now - lease.unsaved_since if lease.running else 0.0,
-                gang=lease.gang,
-                gang_size=lease.gang_size,
-                preemptible=lease.preemptible,
-            )
+            _victim(lease, now)
             for lease in self._leases.values()
             if lease.state == "committed" and lease.id not in self._earmarked
         ]
@@ -338,6 +364,18 @@ class LeaseBook:
         self._by_request[key].remove(lease.id)
         if not self._by_request[key]:
             del self._by_request[key]
+
+
+def _victim(lease: Lease, now: float) -> Victim:
+    return Victim(
+        id=lease.id,
+        allocation=lease.allocation,
+        priority=lease.rank.priority,
+        unsaved_s=now - lease.unsaved_since if lease.running else 0.0,
+        gang=lease.gang,
+        gang_size=lease.gang_size,
+        preemptible=lease.preemptible,
+    )
 
 
 def _yields(lease: Lease, rank: Rank) -> bool:

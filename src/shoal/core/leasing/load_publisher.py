@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from shoal.core.leasing.lending_terms import LendingTerms
     from shoal.model.ids import NodeId, OwnerId
-    from shoal.model.resources import Capacity
+    from shoal.model.resources import Ledger
+    from shoal.protocol.messages import Waiting
 
 SUBSCRIBERS_MAX: Final = 1_024
 
@@ -40,25 +41,29 @@ class LoadPublisher:
         self,
         node: NodeId,
         epoch: int,
-        capacity: Capacity,
+        ledger: Ledger,
         terms: LendingTerms,
         heap: DeadlineHeap,
         environments: Callable[[OwnerId], tuple[str, ...]] = lambda _owner: (),
         gangs: Callable[[], tuple[str, ...]] = tuple,
+        ahead: Callable[[float], tuple[Waiting, ...]] = lambda _now: (),
     ) -> None:
-        """Publish; `environments` returns marks of what an owner may use.
+        """Publish the capacity of `ledger`, and a load of it.
 
-        `gangs` returns marks of those that talk to other workers.
+        `environments` returns marks of what an owner may use.
+
+        `gangs` returns marks of those that talk to other workers, `ahead` who waits.
         """
         self._addresses: tuple[str, ...] = ()  # where this worker can be dialled
         self._warm: tuple[str, ...] = ()  # at most WARM_MAX marks, the newest first
         self._all_told = True  # whether all who were shown this worker know these
         self._node = node
         self._epoch = epoch
-        self._capacity = capacity
+        self._ledger = ledger
         self._terms = terms
         self._environments = environments
         self._gangs = gangs
+        self._ahead = ahead
         self._seq = 0
         self._subscribers: dict[NodeId, None] = {}  # an ordered set
         # What was planned for this version is sooner than what would be planned now.
@@ -152,6 +157,7 @@ class LoadPublisher:
                 load=load,
                 since=self._since,
                 gangs=self._gangs(),
+                ahead=self._ahead(now),
             )
             return [Send(peer, changed) for peer in self._subscribers]
         self._all_told = True
@@ -162,7 +168,7 @@ class LoadPublisher:
     def _inventory(self, peer: NodeId, load: Load, now: float) -> Inventory:
         lending = self._terms.told(peer, now)
         warm = (*self._environments(lending.owner), *self._warm)[:WARM_MAX]
-        capacity = self._capacity
+        capacity = self._ledger.capacity
         if capacity.lends != lending.lends:
             capacity = msgspec.structs.replace(capacity, lends=lending.lends)
         return Inventory(
@@ -177,6 +183,7 @@ class LoadPublisher:
             terms=lending.terms,
             weaker=lending.weaker,
             gangs=self._gangs(),
+            ahead=self._ahead(now),
         )
 
     def _digest(self, load: Load) -> LoadDigest:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from shoal.core.timing import WAIT_MAX_S
+from shoal.protocol.limits import AHEAD_MAX
+from shoal.protocol.messages import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -76,16 +78,28 @@ class Waitlist:
         ):
             del self._waiters[rank.node]
 
+    def best(self, now: float) -> tuple[Waiting, ...]:
+        """Return the best-ranked demands that wait here, for others to know."""
+        self._expire(now)
+        some = sorted(self._waiters.values(), key=lambda waiter: waiter.rank)
+        return tuple(
+            Waiting(waiter.rank, waiter.profile, waiter.count)
+            for waiter in some[::-1][:AHEAD_MAX]
+        )
+
     def ahead(
         self, rank: Rank, taken: Allocation, room: Ledger, now: float
     ) -> Rank | None:
         """Return the better rank that waits for the same resources, if any."""
-        for node in [n for n, w in self._waiters.items() if w.until <= now]:
-            del self._waiters[node]
+        self._expire(now)
         for waiter in self._waiters.values():
-            if waiter.rank > rank and _hurts(room, taken, waiter):
+            if waiter.rank > rank and hurts(room, taken, waiter.profile, waiter.count):
                 return waiter.rank
         return None
+
+    def _expire(self, now: float) -> None:
+        for node in [n for n, w in self._waiters.items() if w.until <= now]:
+            del self._waiters[node]
 
     def _drop_the_worst(self) -> None:
         worst = min(self._waiters, key=lambda node: self._waiters[node].rank)
@@ -97,19 +111,18 @@ def _older(one: Rank, other: Rank) -> bool:
     return (one.priority, one.age_s) > (other.priority, other.age_s)
 
 
-def _hurts(room: Ledger, taken: Allocation, waiter: _Waiter) -> bool:
-    """Whether `taken` uses resources that the waiter needs.
+def hurts(room: Ledger, taken: Allocation, need: Profile, count: int) -> bool:
+    """Whether `taken` uses resources that a waiter for `count` such tasks needs.
 
     It does if fewer of the waiter's tasks fit then, or if it takes a resource that is
     already too scarce for all of them.
     """
     left, after = room.copy(), room.copy()
     after.take(taken)
-    fit = left.use_up(waiter.profile, waiter.count)
-    if after.use_up(waiter.profile, waiter.count) < fit:
+    fit = left.use_up(need, count)
+    if after.use_up(need, count) < fit:
         return True
-    need = waiter.profile
-    return fit < waiter.count and (
+    return fit < count and (
         (need.cpu_milli > left.cpu_milli and taken.cpu_milli > 0)
         or (need.memory_bytes > left.memory_bytes and taken.memory_bytes > 0)
         or (need.disk_bytes > left.disk_bytes and taken.disk_bytes > 0)

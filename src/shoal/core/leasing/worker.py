@@ -18,8 +18,8 @@ Theory of operation. Schedulers speak, the worker answers:
 - `Adoption` -> `Renewed`: another scheduler took a job up, and has its attempts and
   leases from now on (`core/succession/kinship`).
 - `Announcement`, `Inquiry` -> `Inventory`, then `InventoryChanged` as the load changes.
-- `MachineMeasured`, `OwnerObserved` (`core/lending`): what other programs take is not
-  offered, and while the owner uses the machine nothing of other owners runs.
+- `MachineMeasured`, `OwnerObserved`, `LongestTaskChanged` (`core/lending`): what other
+  programs take is not offered, nor time that is not left, nor the owner's machine.
 
 A device is free only when no process of its task is left. Nothing is durable: a worker
 that restarts is idle, under a new epoch. Leases, waiting attempts, unacknowledged
@@ -99,7 +99,11 @@ from shoal.core.leasing.output_outbox import OutputOutbox
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.leasing.report_outbox import ReportOutbox, with_verdict
 from shoal.core.leasing.task_news import news_of
-from shoal.core.lending.events import MachineMeasured, OwnerObserved
+from shoal.core.lending.events import (
+    LongestTaskChanged,
+    MachineMeasured,
+    OwnerObserved,
+)
 from shoal.core.lending.lender import Lender
 from shoal.core.machine import Mount
 from shoal.core.succession.kinship import Kinship
@@ -107,7 +111,6 @@ from shoal.core.timing import INPUT_S, METER_S, PROVIDE_AGAIN_S
 from shoal.model.capability import capability_keys
 from shoal.model.ids import Attempt, EnvironmentId, JobId, LeaseId, NodeId
 from shoal.model.kinds import foreign
-from shoal.model.resources import Ledger
 from shoal.protocol.messages import (
     Acknowledgement,
     Announcement,
@@ -174,6 +177,7 @@ class Worker:
             CacheChanged,
             MachineMeasured,
             OwnerObserved,
+            LongestTaskChanged,
             DriverOpened,
             DrainRequested,
             DrainEnded,
@@ -204,7 +208,6 @@ class Worker:
         self._rng = rng
         self._heap = DeadlineHeap()
         self._book = LeaseBook(node, epoch, capacity)
-        self._idle = Ledger(capacity)  # never drawn on: what could be served at all
         self._lease_lifecycle = LeaseLifecycle(self._book, self._stop, self._heap)
         self._runs: dict[Attempt, _Run] = {}
         self._kinship = Kinship()
@@ -215,9 +218,9 @@ class Worker:
         self._terms = LendingTerms(self.rules, roster, capacity.lends)
         self._shelf = EnvironmentShelf(environment_bytes)
         self._preparation = Preparation(self._shelf, self.rules)
-        terms, heap = self._terms, self._heap
-        marks, gangs = self._shelf.marks_for, self._book.gangs
-        self._telling = LoadPublisher(node, epoch, capacity, terms, heap, marks, gangs)
+        terms, heap, ledger = self._terms, self._heap, self._book.ledger
+        told = self._shelf.marks_for, self._book.gangs, self._lease_lifecycle.waiting
+        self._telling = LoadPublisher(node, epoch, ledger, terms, heap, *told)
         self.lender = Lender(
             self.rules,
             self._lease_lifecycle,
@@ -309,7 +312,7 @@ class Worker:
                 effects = self._on_link(event, now)
             case Booted():
                 effects = self._on_booted(now)
-            case MachineMeasured() | OwnerObserved():
+            case MachineMeasured() | OwnerObserved() | LongestTaskChanged():
                 effects = self.lender.handle(event, now)
             case DrainRequested() | DrainEnded():
                 effects = self._on_drain(event, now)
@@ -415,7 +418,8 @@ class Worker:
         if self._kinship.superseded(assignment):
             return [refuse_attempt(peer, assignment, TAKEN_UP)]
         task = assignment.task
-        if reason := self._terms.refusal_of(lease.owners, assignment) or foreign(task):
+        reason = self._terms.refusal_of(lease.owners, assignment) or foreign(task)
+        if reason := reason or self._book.too_late(lease):
             return [refuse_attempt(peer, assignment, reason)]
         self._kinship.note(assignment)
         if lease.idle:
@@ -490,15 +494,13 @@ class Worker:
     def _on_prepared(
         self, event: StagingEnded | EnvironmentEvent, now: float
     ) -> list[Effect]:
-        match event:
-            case StagingEnded():
-                return self._on_staging_ended(event, now)
-            case EnvironmentMade():
-                return self._on_environment_made(event, now)
-            case EnvironmentsFound():
-                return self._removed(self._shelf.found(event))
-            case EnvironmentGrown():
-                return self._removed(self._shelf.grown(event))
+        if isinstance(event, StagingEnded):
+            return self._on_staging_ended(event, now)
+        if isinstance(event, EnvironmentMade):
+            return self._on_environment_made(event, now)
+        if isinstance(event, EnvironmentsFound):
+            return self._removed(self._shelf.found(event))
+        return self._removed(self._shelf.grown(event))
 
     def _on_environment_made(self, event: EnvironmentMade, now: float) -> list[Effect]:
         """Let those go on that waited for an environment; end them if it failed."""
@@ -587,7 +589,7 @@ class Worker:
         if wanted == 0:
             # We are full, but may be waited for, if nobody with room has answered.
             seq -= BUSY_FROM_SEQ
-            wanted = servable(announcement, self._idle) if seq >= 0 else 0
+            wanted = servable(announcement, self._book.idle) if seq >= 0 else 0
         if not answers(wanted, self._nodes_estimate, seq, self._rng):
             return []
         return self._telling.show(scheduler, self.load, now)
@@ -676,7 +678,7 @@ class Worker:
             return []
         run.progress_seq += 1
         if isinstance(event, TaskSaved):
-            self._lease_of(run).unsaved_since = now
+            self._lease_of(run).saved(now)
         return [Send(event.attempt.scheduler, news_of(event, run.progress_seq))]
 
     def _on_input(self, event: InputTaken | InputLost) -> list[Effect]:
@@ -741,8 +743,8 @@ class Worker:
         if start.task.work.stdin != "none":
             self._inputs_due.set(start.attempt, now + INPUT_S)
         run.metered_at = now
-        if "meter" not in self._chores:
-            self._chores.set("meter", now + METER_S)
+        self._lease_of(run).begun(now)
+        self._chores.set_earlier("meter", now + METER_S)
 
     def _lent(self, runs: Mapping[Attempt, _Run], now: float) -> list[Effect]:
         """Tell how long tasks of other nodes ran here since the last time."""

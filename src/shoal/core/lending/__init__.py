@@ -1,1 +1,1 @@
-"""What a machine lends and when: room that is really free, and its owner first."""
+"""What a machine lends, when and for how long."""

@@ -1,4 +1,4 @@
-"""What a host measures of its machine, and sees of the machine's owner."""
+"""What a host measures of its machine, sees of its owner, and how a node ends."""
 
 from __future__ import annotations
 
@@ -36,4 +36,17 @@ class OwnerObserved(msgspec.Struct, frozen=True):
     week_minute: int = 0  # local time, in minutes since Monday began
 
 
-LendingEvent = MachineMeasured | OwnerObserved
+class LongestTaskChanged(msgspec.Struct, frozen=True):
+    """From now on the worker takes only tasks that may take so long at most."""
+
+    longest_s: int
+
+
+class EndNode(msgspec.Struct, frozen=True):
+    """End this node as if its user had asked for it."""
+
+    reason: str
+
+
+LendingEvent = MachineMeasured | OwnerObserved | LongestTaskChanged
+LendingEffect = EndNode

@@ -11,7 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
-from shoal.core.lending.events import LendingEvent, MachineMeasured
+from shoal.core.lending.events import (
+    LendingEvent,
+    LongestTaskChanged,
+    MachineMeasured,
+)
 from shoal.core.lending.owner_presence import OwnerPresence
 from shoal.core.lending.spare_room import SpareRoom
 from shoal.core.timing import LOOK_LENT_S, LOOK_S
@@ -61,6 +65,9 @@ class Lender:
 
     def handle(self, event: LendingEvent, now: float) -> list[Effect]:
         """Take in what was measured or seen."""
+        if isinstance(event, LongestTaskChanged):
+            shortened = self._leases.shorten(event.longest_s, now)
+            return shortened + self._show_changes(now)
         if isinstance(event, MachineMeasured):
             book = self._leases.book
             leased = total(lease.taken for lease in book)

@@ -42,7 +42,7 @@ from shoal.model.kinds import need_of
 from shoal.model.resources import Profile
 from shoal.policy.table.task_shapes import TaskShape
 from shoal.policy.table.worker_table import TakenRoom, WorkerTable
-from shoal.protocol.messages import Release, Renew
+from shoal.protocol.messages import Release, Renew, SavedAge
 from shoal.protocol.succession.messages import Adoption, Claim
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class HeldLease(msgspec.Struct, kw_only=True):
     gang: bool = False
     ahead: int = 0  # how many attempts may wait behind the first
     claim: LeaseClaim | None = None  # of an earlier scheduler, until the worker agrees
+    saved_at: float | None = None  # when the gang on it left what it would go on from
 
     @property
     def attempt(self) -> Attempt | None:
@@ -221,6 +222,7 @@ class HeldLeases:
         """Let the next task of the same shape use this lease."""
         assert holding.state == "committed"
         holding.line.clear()
+        holding.saved_at = None
         self._idle.setdefault(holding.shape, {})[holding.lease] = None
 
     def take_idle(self, shape: LeaseShape) -> HeldLease | None:
@@ -287,10 +289,19 @@ class HeldLeases:
             self._renewals.set(worker, now + RENEW_S)
             if self.silent(worker, now):
                 silent.append(worker)
-            effects += self._renew(worker)
+            effects += self._renew(worker, now)
         return effects, silent
 
-    def _renew(self, worker: NodeId) -> list[Effect]:
+    def note_saved(self, runs: Iterable[TaskRun], at: float) -> None:
+        """Note when a gang was as far as it would begin again; its workers are told.
+
+        What they would destroy by ending it depends on that.
+        """
+        for run in runs:
+            if (holding := self.at(run.worker, run.lease)) is not None:
+                holding.saved_at = at
+
+    def _renew(self, worker: NodeId, now: float) -> list[Effect]:
         """Renew all leases at a worker; those of kept jobs last longer."""
         plain: list[LeaseId] = []
         kept: list[LeaseId] = []
@@ -307,7 +318,12 @@ class HeldLeases:
         effects: list[Effect] = []
         for leases, lease_s in ((plain, LEASE_S), (kept, KEPT_LEASE_S)):
             if leases:
-                renew = Renew(leases=tuple(leases), lease_s=lease_s)
+                saved = tuple(
+                    SavedAge(lease, now - at)
+                    for lease in leases
+                    if (at := self._all[lease].saved_at) is not None
+                )
+                renew = Renew(leases=tuple(leases), lease_s=lease_s, saved=saved)
                 effects.append(Send(worker, renew))
         for (job, term), named_claims in claims.items():
             adoption = Adoption(

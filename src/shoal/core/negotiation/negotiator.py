@@ -15,12 +15,16 @@ A *gang* is won in a round, under one request id for all workers:
     then         `GangReady` when the last is committed; `GangFailed`, and all leases
                  released, when fewer than `least` are left or time runs out
 
+A task that displaces others asks more workers than it needs, and takes the offers that
+destroy least (`displacing`).
+
 So no task of a gang starts before all its leases are committed. Of several gangs that
 compete for the same workers, the one of the best `Rank` wins: workers withdraw offers
 that are not committed yet in its favour. The others fail, rest, and try again.
 
-A gang for which there is no room asks full workers, which keep room for it for a while.
-Once it starts elsewhere, or wants no more, they are told (`Release.requests`).
+Who finds no room claims it at full workers, which keep room for it for a while. They do
+not answer: that they are full is known. Once a gang starts elsewhere, or wants no more,
+they are told (`Release.requests`).
 
 A commit is repeated, with back-off, until the worker confirms or denies it: it may wait
 for displaced tasks to end. Offers that nobody asked for are turned down, and a lease
@@ -38,6 +42,13 @@ import msgspec
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Send
+from shoal.core.negotiation.displacing import (
+    CHOICE_S,
+    DisplacingChoice,
+    Price,
+    dearest,
+    price_of,
+)
 from shoal.core.negotiation.held_leases import HeldLease, HeldLeases, LeaseShape
 from shoal.core.scheduling.notices import (
     Consequence,
@@ -71,7 +82,7 @@ from shoal.protocol.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 ASK_TRIES_MAX: Final = 4
 COMMIT_MAX_S: Final = 180.0  # displaced tasks may need their grace
@@ -99,20 +110,7 @@ class OpenDemand(msgspec.Struct, kw_only=True):
     @property
     def demand(self) -> Demand:
         """The message; every repeat is the same."""
-        shape = self.wish.shape
-        return Demand(
-            request=self.wish.rank.request,
-            profile=shape.profile,
-            count=len(self.takens),
-            rank=self.wish.rank,
-            driver=driver_of(shape.driver),
-            preempt=shape.preempt,
-            preemptible=shape.preemptible,
-            owner=shape.owner,
-            wait_for_s=self.wish.wait_for_s,
-            network=driver_of(shape.driver) != shape.driver,
-            devices=self._devices(),
-        )
+        return _demand(self.wish, len(self.takens), self._devices())
 
     def _devices(self) -> tuple[str, ...]:
         """Return the devices that a policy asked for, each once, in its order."""
@@ -128,9 +126,10 @@ class GangRound(msgspec.Struct, kw_only=True):
     least: int
     began_at: float
     moves: bool = False  # the gang runs, and would move there: no other place will do
+    chooses: bool = False  # more are asked than it wants: it takes the cheapest
     phase: Literal["collecting", "committing"] = "collecting"
     asked: int = 0  # slots asked for and not answered yet
-    leases: dict[LeaseId, None] = msgspec.field(default_factory=dict[LeaseId, None])
+    leases: dict[LeaseId, Price] = msgspec.field(default_factory=dict[LeaseId, Price])
     refused: dict[NodeId, str] = msgspec.field(default_factory=dict[NodeId, str])
 
     @property
@@ -144,7 +143,7 @@ class GangRound(msgspec.Struct, kw_only=True):
         return self.wanted - len(self.leases) - self.asked
 
 
-_Key = tuple[Literal["ask", "commit", "round"], RequestId, NodeId]
+_Key = tuple[Literal["ask", "commit", "round", "choice"], RequestId, NodeId]
 
 
 @final
@@ -168,6 +167,7 @@ class Negotiator:
         self._seq = 0
         self._asks: dict[tuple[RequestId, NodeId], OpenDemand] = {}
         self._round_of: dict[GroupId, GangRound] = {}
+        self._choices: dict[RequestId, DisplacingChoice] = {}
         self._commits: dict[tuple[RequestId, NodeId], int] = {}  # tries so far
         self._pending: dict[GroupId, int] = {}
         # Where room may be kept for gangs, for what request, and until when.
@@ -184,9 +184,9 @@ class Negotiator:
         """Return the round that is under way for a gang."""
         return self._round_of.get(group)
 
-    def is_round(self, request: RequestId) -> bool:
-        """Whether a request belongs to a round."""
-        return request in self.rounds
+    def is_shared(self, request: RequestId) -> bool:
+        """Whether several workers are asked under one request."""
+        return self._collects(request) is not None
 
     def asked_workers(self, request: RequestId) -> list[NodeId]:
         """Return the workers that were asked under this request and have not refused.
@@ -226,12 +226,31 @@ class Negotiator:
         self._asks[key] = ask
         self._holdings.reserve(wish.shape, len(takens))
         self._count(wish.group, len(takens))
-        if round_ := self.rounds.get(wish.rank.request):
-            round_.asked += len(takens)
-            if wish.wait_for_s > 0:
-                self._note_kept(wish, worker, now)
+        if collects := self._collects(wish.rank.request):
+            collects.asked += len(takens)
         self._deadlines.set(("ask", *key), now + RESEND_S)
         return [Send(worker, ask.demand)]
+
+    def claim(
+        self,
+        wish: Wish,
+        rooms: Mapping[NodeId, int],
+        now: float,
+        *,
+        withdrawn: bool = False,
+    ) -> list[Effect]:
+        """Let full workers know who waits, for so many slots of each.
+
+        Nobody answers. A claim that is lost is made up for by the next. One that is to
+        be `withdrawn` ends when its group starts, or wants no more; others run out.
+        """
+        effects: list[Effect] = []
+        for worker, count in rooms.items():
+            if withdrawn:
+                self._note_kept(wish, worker, now)
+            demand = msgspec.structs.replace(_demand(wish, count), claim=True)
+            effects.append(Send(worker, demand))
+        return effects
 
     def begin_round(self, round_: GangRound, now: float) -> None:
         """Begin a round: offers to its request are held until there are enough."""
@@ -240,6 +259,14 @@ class Negotiator:
         early = round_.least < round_.wanted
         wait_s = ELASTIC_ROUND_S if early else ROUND_S
         self._deadlines.set(("round", round_.request, self._node), now + wait_s)
+
+    def begin_choice(self, wish: Wish, wanted: int, now: float) -> None:
+        """Begin to collect offers to a request, of which the cheapest are taken."""
+        request = wish.rank.request
+        self._choices[request] = DisplacingChoice(
+            group=wish.group, request=request, wanted=wanted
+        )
+        self._deadlines.set(("choice", request, self._node), now + CHOICE_S)
 
     # Answers.
 
@@ -258,13 +285,14 @@ class Negotiator:
         if short := len(ask.takens):
             why = f"offered {len(wanted)}, asked {len(wanted) + short}"
             follows.append(self._give_up_ask(ask, why))
-        round_ = self.rounds.get(offer.request)
-        if round_ is None:
+        collects = self._collects(offer.request)
+        if collects is None:
             return [*follows, *self._commit(offer.request, peer, holdings, now)]
-        round_.asked -= len(holdings)
+        collects.asked -= len(holdings)
+        price = price_of(offer)
         for holding in holdings:
-            round_.leases[holding.lease] = None
-        return follows + self._advance(round_, now)
+            collects.leases[holding.lease] = price
+        return follows + self._go_on(offer.request, now)
 
     def on_refusal(
         self, peer: NodeId, refusal: Refusal, now: float
@@ -276,8 +304,7 @@ class Negotiator:
             if ask is not None:
                 self._deadlines.drop(("ask", refusal.request, peer))
                 follows.append(self._give_up_ask(ask, refusal.reason))
-                if round_ := self.rounds.get(refusal.request):
-                    follows += self._advance(round_, now)
+                follows += self._go_on(refusal.request, now)
         return follows + self.on_gone(peer, refusal.leases, now)
 
     def on_gone(
@@ -327,8 +354,7 @@ class Negotiator:
             ask = self._asks.pop((request, peer))
             self._deadlines.drop(("ask", request, peer))
             follows.append(self._give_up_ask(ask, "the worker was lost"))
-            if round_ := self.rounds.get(request):
-                follows += self._advance(round_, now)
+            follows += self._go_on(request, now)
         leases = [h.lease for h in self._holdings.all_at(worker)]
         return follows + self.on_gone(worker, leases, now)
 
@@ -340,6 +366,9 @@ class Negotiator:
             self._drop_ask(self._asks.pop(key))
         round_ = self.round_of(group)
         ended = self._let_go(round_) if round_ else []
+        for choice in [c for c in self._choices.values() if c.group == group]:
+            self._end_choice(choice)
+            ended += self._give_back(choice.leases)
         return [*ended, *self._withdraw(group)]
 
     # Deadlines.
@@ -352,6 +381,9 @@ class Negotiator:
                 follows += self._ask_again(request, worker, now)
             elif kind == "commit":
                 follows += self._commit_again(request, worker, now)
+            elif kind == "choice":
+                self._choices[request].is_over = True
+                follows += self._go_on(request, now)
             elif round_ := self.rounds.get(request):
                 follows += self._on_round_due(round_, now)
         return follows
@@ -365,8 +397,7 @@ class Negotiator:
         if ask.tries >= ASK_TRIES_MAX:
             del self._asks[(request, worker)]
             refused = self._give_up_ask(ask, "no answer")
-            round_ = self.rounds.get(request)
-            return [refused, *(self._advance(round_, now) if round_ else ())]
+            return [refused, *self._go_on(request, now)]
         ask.tries += 1
         self._deadlines.set(("ask", request, worker), now + RESEND_S)
         return [Send(worker, ask.demand)]
@@ -385,6 +416,58 @@ class Negotiator:
         self._deadlines.set(("round", round_.request, self._node), ends_at)
         return []
 
+    # What several workers are asked for together.
+
+    def _collects(self, request: RequestId) -> GangRound | DisplacingChoice | None:
+        return self.rounds.get(request) or self._choices.get(request)
+
+    def _go_on(self, request: RequestId, now: float) -> list[Consequence]:
+        """Go on after one of the workers that were asked together answered."""
+        if round_ := self.rounds.get(request):
+            return self._advance(round_, now)
+        choice = self._choices.get(request)
+        return self._choose(choice, now) if choice and choice.is_settled else []
+
+    def _choose(self, choice: DisplacingChoice, now: float) -> list[Consequence]:
+        """Commit the cheapest offers, and release the others."""
+        self._end_choice(choice)
+        known = [lease for lease in choice.leases if self._holdings.get(lease)]
+        effects = self._give_back(dearest(choice.leases, known, choice.wanted))
+        held = [h for lease in known if (h := self._holdings.get(lease)) is not None]
+        effects += self._commit_all(choice.request, held, now)
+        return [*effects, NeedChanged(choice.group)]
+
+    def _end_choice(self, choice: DisplacingChoice) -> None:
+        del self._choices[choice.request]
+        self._deadlines.drop(("choice", choice.request, self._node))
+        self._drop_asks(choice.request)
+
+    def _drop_asks(self, request: RequestId) -> None:
+        """Wait no longer for answers; an offer that still comes is turned down."""
+        for key in [key for key in self._asks if key[0] == request]:
+            self._deadlines.drop(("ask", *key))
+            self._drop_ask(self._asks.pop(key))
+
+    def _give_back(self, leases: Iterable[LeaseId]) -> list[Effect]:
+        """Release leases that were won and are not wanted."""
+        holdings = [h for lease in leases if (h := self._holdings.get(lease))]
+        for holding in holdings:
+            self._forget_commit(holding)
+            if holding.state != "committed":
+                self._count(holding.group, -1)
+        return self._holdings.release(holdings)
+
+    def _commit_all(
+        self, request: RequestId, held: Iterable[HeldLease], now: float
+    ) -> list[Effect]:
+        by_worker: dict[NodeId, list[HeldLease]] = {}
+        for holding in held:
+            by_worker.setdefault(holding.worker, []).append(holding)
+        effects: list[Effect] = []
+        for worker, holdings in by_worker.items():
+            effects += self._commit(request, worker, holdings, now)
+        return effects
+
     # Rounds.
 
     def _advance(self, round_: GangRound, now: float) -> list[Consequence]:
@@ -397,25 +480,21 @@ class Negotiator:
                 self._end_round(round_)
                 return [GangReady(round_), *self._withdraw(round_.wish.group)]
             return []
-        if held >= round_.wanted:
+        if held >= round_.wanted and not (round_.chooses and round_.asked):
             return [*self._commit_round(round_, now)]
         return []
 
     def _commit_round(self, round_: GangRound, now: float) -> list[Effect]:
         round_.phase = "committing"
-        for key in [key for key in self._asks if key[0] == round_.request]:
-            self._deadlines.drop(("ask", *key))
-            self._drop_ask(self._asks.pop(key))
+        self._drop_asks(round_.request)
         self._deadlines.set(("round", round_.request, self._node), now + ROUND_S)
-        by_worker: dict[NodeId, list[HeldLease]] = {}
-        for lease in round_.leases:
-            holding = self._holdings.get(lease)
-            assert holding is not None, "a round forgets leases that are gone"
-            by_worker.setdefault(holding.worker, []).append(holding)
-        effects: list[Effect] = []
-        for worker, holdings in by_worker.items():
-            effects += self._commit(round_.request, worker, holdings, now)
-        return effects
+        surplus = dearest(round_.leases, round_.leases, round_.wanted)
+        effects = self._give_back(surplus)
+        for lease in surplus:
+            del round_.leases[lease]
+        held = [h for lease in round_.leases if (h := self._holdings.get(lease))]
+        assert len(held) == len(round_.leases), "a round forgets leases that are gone"
+        return effects + self._commit_all(round_.request, held, now)
 
     def _round_committed(self, round_: GangRound) -> bool:
         return all(
@@ -431,15 +510,8 @@ class Negotiator:
     def _let_go(self, round_: GangRound) -> list[Effect]:
         """End a round, and release everything it has won."""
         self._end_round(round_)
-        for key in [key for key in self._asks if key[0] == round_.request]:
-            self._deadlines.drop(("ask", *key))
-            self._drop_ask(self._asks.pop(key))
-        holdings = [h for v in round_.leases if (h := self._holdings.get(v))]
-        for holding in holdings:
-            self._forget_commit(holding)
-            if holding.state != "committed":
-                self._count(round_.wish.group, -1)
-        return self._holdings.release(holdings)
+        self._drop_asks(round_.request)
+        return self._give_back(round_.leases)
 
     def _end_round(self, round_: GangRound) -> None:
         del self.rounds[round_.request]
@@ -451,7 +523,7 @@ class Negotiator:
         for group, kept in list(self._kept.items()):
             if all(until < now for _, until in kept.values()):
                 del self._kept[group]
-        until = now + RESEND_S * ASK_TRIES_MAX + wish.wait_for_s
+        until = now + wish.wait_for_s
         self._kept.setdefault(wish.group, {})[worker] = (wish.rank.request, until)
 
     def _withdraw(self, group: GroupId) -> list[Effect]:
@@ -566,8 +638,8 @@ class Negotiator:
                 self._table.give(taken)
         self._holdings.reserve(ask.wish.shape, -len(ask.takens))
         self._count(ask.wish.group, -len(ask.takens))
-        if round_ := self.rounds.get(ask.wish.rank.request):
-            round_.asked -= len(ask.takens)
+        if collects := self._collects(ask.wish.rank.request):
+            collects.asked -= len(ask.takens)
         ask.takens.clear()
 
     def _count(self, group: GroupId, slots: int) -> None:
@@ -577,3 +649,20 @@ class Negotiator:
             self._pending[group] = pending
         else:
             self._pending.pop(group, None)
+
+
+def _demand(wish: Wish, count: int, devices: tuple[str, ...] = ()) -> Demand:
+    shape = wish.shape
+    return Demand(
+        request=wish.rank.request,
+        profile=shape.profile,
+        count=count,
+        rank=wish.rank,
+        driver=driver_of(shape.driver),
+        preempt=shape.preempt,
+        preemptible=shape.preemptible,
+        owner=shape.owner,
+        wait_for_s=wish.wait_for_s,
+        network=driver_of(shape.driver) != shape.driver,
+        devices=devices,
+    )

@@ -395,5 +395,5 @@ def _where_cached(work: Work, views: WorkerViews) -> list[str]:
 
 
 def _progress(round_: GangRound) -> str:
-    held = len(round_.leases)
+    held = min(round_.wanted, len(round_.leases))
     return f"its gang holds {held} of {round_.wanted} slots, and needs {round_.least}"

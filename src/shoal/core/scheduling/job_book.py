@@ -165,6 +165,7 @@ class JobRecord(msgspec.Struct, kw_only=True):
     by: NodeId = NodeId("")  # whose grant it was submitted by, if not our own
     serial: int = 0
     parent: Parent | None = None  # if a task submitted it
+    forwards: int = 0  # how often another scheduler had it before
     members: tuple[NodeId, ...] = ()  # who keeps it, if it is kept
     term: int = 0  # in which it is scheduled, if it is kept
     sealed: dict[NodeId, dict[str, bytes]] = {}  # its secrets, for each of its keepers
@@ -262,6 +263,7 @@ class JobBook:
             by=entry.by,
             serial=entry.serial,
             parent=entry.parent,
+            forwards=entry.forwards,
             members=entry.members,
             term=1 if entry.members else 0,
         )
@@ -664,7 +666,7 @@ class JobBook:
             for inherited in map(decode, entry.entries):
                 own = isinstance(inherited, Submitted) and replace(inherited, number=0)
                 self.replay(own or inherited, now, wall_s)
-            if entry.job in self.jobs:
+            if entry.job in self.jobs and not entry.alone:
                 self.jobs[entry.job].term = entry.term
                 self.suspended[entry.job] = None
 

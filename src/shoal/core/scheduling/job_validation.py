@@ -1,14 +1,81 @@
-"""What must be true of a job before a scheduler accepts it."""
+"""What must be true of a job before a scheduler accepts it, and with what rights."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
+import msgspec
+
+from shoal.core.durability.journal import Submitted
+from shoal.core.membership.quotas import Quota, narrowed_job
+from shoal.model.ids import NodeId
 from shoal.model.kinds import need_of
 
 if TYPE_CHECKING:
+    from shoal.core.events import JobSubmitted
+    from shoal.core.membership.members import Admission
+    from shoal.core.membership.roster import Roster
+    from shoal.core.scheduling.children import Children
+    from shoal.core.scheduling.policy_lookup import PolicyLookup
+    from shoal.core.scheduling.schedules import Schedules
+    from shoal.core.succession.succession import Succession
     from shoal.model.ids import GroupId
     from shoal.model.job import Group, Job
+
+
+@final
+class Submissions:
+    """Checks new jobs, and gives them no more than their submitter may have."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        roster: Roster,
+        policies: PolicyLookup,
+        schedules: Schedules,
+        children: Children,
+        succession: Succession,
+    ) -> None:
+        """Ask these parts of a scheduler what they have against a job."""
+        self._node, self._roster, self._policies = node, roster, policies
+        self._schedules, self._children = schedules, children
+        self._succession = succession
+
+    def entry_of(self, event: JobSubmitted, now: float) -> Submitted | str:
+        """Return the entry of a new job, or why it is refused."""
+        job, entry = event.job, self._entry_of(event, now)
+        if isinstance(entry, str):
+            return entry
+        reason = flaw(job) or self._policies.refusal(job.policy)
+        return reason or self._schedules.refusal(job, now) or entry
+
+    def _entry_of(self, event: JobSubmitted, now: float) -> Submitted | str:
+        wall_s = self._roster.wall_s(now)
+        if event.parent is not None and event.job.keepers:
+            return "a job that a task submits cannot be kept: it ends with its task"
+        if event.parent is not None:
+            return self._children.admit(event, event.parent, wall_s)
+        admission = self._submitter(event, now)
+        if isinstance(admission, str):
+            return admission
+        job = _clamped(event.job, admission)
+        members = self._succession.members_for(job, now) if job.keepers else ()
+        if isinstance(members, str):
+            return members
+        return Submitted(
+            job,
+            wall_s,
+            admission.quota_gpus,
+            admission.quota_cpu_milli,
+            by=NodeId("") if event.grant is None else event.grant.node,
+            serial=0 if event.grant is None else event.grant.serial,
+            members=members,
+        )
+
+    def _submitter(self, event: JobSubmitted, now: float) -> Admission | str:
+        if event.grant is not None:
+            return self._roster.verify(event.grant.node, event.grant, now)
+        return self._roster.recall(self._node, now)
 
 
 def flaw(job: Job) -> str | None:
@@ -53,3 +120,12 @@ def _flaw_of_group(group: Group, job: Job, known: dict[GroupId, None]) -> str | 
         ):
             return f"{task.id} needs other resources than {first.id}"
     return None
+
+
+def _clamped(job: Job, admission: Admission) -> Job:
+    """Return a job with no more than its submitter may ask for."""
+    quota = Quota(admission.quota_gpus, admission.quota_cpu_milli)
+    clamped = msgspec.structs.replace(
+        job, owner=admission.owner, priority=admission.clamp(job.priority)
+    )
+    return narrowed_job(clamped, quota)

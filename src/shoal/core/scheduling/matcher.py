@@ -7,8 +7,9 @@ a group goes to a waiting task of that group (`use_won`). Only what is left over
 1. Idle leases of the group's shape run its tasks at once. Those of other shapes are
    released where that makes room.
 2. For the rest room is booked in our table, and its workers are asked for leases. If
-   there is none, workers are asked whose tasks would give way, if the job may displace
-   them, or who are full, now and then, so that they know who waits.
+   there is none, several workers are asked whose tasks would give way, if the job may
+   displace them (`displacing`), or who are full, now and then, so that they know who
+   waits.
 3. Short tasks are sent ahead to leases in use, to start when one ends there.
 
 A gang is asked for as a whole: the negotiator holds its offers until there are enough.
@@ -23,14 +24,17 @@ notices. It looks at `SERVED_MAX` groups at most. Nothing here is durable.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
 from shoal.core.dispatch.prefetch import share
+from shoal.core.negotiation.displacing import CHOICES
 from shoal.core.negotiation.held_leases import shape_of
 from shoal.core.negotiation.negotiator import GangRound, Negotiator, Wish
+from shoal.core.scheduling.slot_placer import age_s
 from shoal.core.timing import (
     GANG_WAIT_S,
     PATIENCE_MAX_S,
@@ -232,6 +236,7 @@ class Matcher:
             count,
             [*round_.refused],
             asked,
+            now,
             slowdown_max=self._slowdown_max(group, now),
         )
         return self._ask(wish, takens, now)
@@ -256,17 +261,22 @@ class Matcher:
                 effects += released
                 takens += self._placer.place_tasks(group, shape, short, barred, now)
                 short = count - len(takens)
+            if takens:
+                wish = self._wish(group, job, shape, profile, now)
+                effects += self._ask(wish, takens, now)
             displaced: list[NodeId] = []
             if job.job.preempt:
-                displaced = self._displaceable(shape, short, takens, barred)
-            if takens or displaced:
+                displaced = self._choices(job, shape, short, takens, barred)
+            if displaced:
+                # The cheapest offers are taken, of all those workers together.
                 wish = self._wish(group, job, shape, profile, now)
-                effects += self._ask(wish, takens, now, displaced)
+                self._negotiator.begin_choice(wish, short, now)
+                effects += self._ask(wish, (), now, displaced)
             if not displaced and self._wait_ask_is_due(group, shape, short, now):
                 some = min(short, WAIT_ASK_MAX)
-                full = self._displaceable(shape, some, takens, barred)
+                full = self._placer.displaceable(shape, some, takens, barred)
                 wish = self._wish(group, job, shape, profile, now, wait_for_s=WAIT_S)
-                effects += self._ask(wish, (), now, full)
+                effects += self._negotiator.claim(wish, Counter(full), now)
         return effects + self._line_up(group, job, now)
 
     def _line_up(self, group: GroupRecord, job: JobRecord, now: float) -> list[Effect]:
@@ -335,18 +345,20 @@ class Matcher:
                 count,
                 least,
                 barred,
+                now,
                 slowdown_max=self._slowdown_max(group, now),
             )
             displaced: list[NodeId] = []
             if job.job.preempt and shape.same_leaf != "require":
                 short = least - len(takens)
-                displaced = self._displaceable(shape, short, takens, barred)
+                displaced = self._choices(job, shape, short, takens, barred)
             found = len(takens) + len(displaced)
             if found < least or least == 0:
                 self._placer.give_back(takens)
                 continue
             wish = self._wish(group, job, shape, profile, now)
-            self._begin_round(wish, found, least, now)
+            wanted = least if displaced else found
+            self._begin_round(wish, wanted, least, now, chooses=bool(displaced))
             return effects + self._ask(wish, takens, now, displaced)
         if rests:
             return effects  # Workers still remember that it waits.
@@ -355,9 +367,9 @@ class Matcher:
     def _wait_for_room(
         self, group: GroupRecord, job: JobRecord, least: int, now: float
     ) -> list[Effect]:
-        """Reserve room for a gang that cannot start, and ask for it there.
+        """Reserve room for a gang that cannot start, and claim it there.
 
-        Free slots are held for it; full workers remember that it waits.
+        Workers remember that it waits, and keep what becomes free.
         """
         shape = shape_of(job.job, group.group.tasks[0], 0)
         if self._within_quota(job, shape, least) < least:
@@ -367,8 +379,8 @@ class Matcher:
         if not room:
             return []
         wish = self._wish(group, job, shape, 0, now, wait_for_s=GANG_WAIT_S)
-        self._begin_round(wish, least, least, now)
-        return self._ask(wish, (), now, room)
+        self._queue.rest(group.id, now, for_room=True)
+        return self._negotiator.claim(wish, Counter(room), now, withdrawn=True)
 
     def win_place(
         self,
@@ -388,11 +400,11 @@ class Matcher:
         if self._within_quota(job, shape, count) < count:
             return None, []
         takens = self._placer.place_gang(
-            group, shape, count, count, (), slowdown_max=slowdown_max
+            group, shape, count, count, (), now, slowdown_max=slowdown_max
         )
         nodes = [taken.node for taken in takens]
-        slowdown = self._placer.slowdown(shape, nodes, group.id) if nodes else math.inf
-        if len(nodes) < count or slowdown > slowdown_max:
+        slowdown = self._placer.slowdown(shape, nodes, group.id) if nodes else None
+        if len(nodes) < count or slowdown is None or slowdown > slowdown_max:
             self._placer.give_back(takens)
             return None, []
         rank = self._negotiator.rank(job.job.priority, 0.0)
@@ -404,8 +416,12 @@ class Matcher:
         self._negotiator.begin_round(round_, now)
         return round_, self._ask(wish, takens, now)
 
-    def _begin_round(self, wish: Wish, wanted: int, least: int, now: float) -> None:
-        round_ = GangRound(wish=wish, wanted=wanted, least=least, began_at=now)
+    def _begin_round(
+        self, wish: Wish, wanted: int, least: int, now: float, *, chooses: bool = False
+    ) -> None:
+        round_ = GangRound(
+            wish=wish, wanted=wanted, least=least, began_at=now, chooses=chooses
+        )
         self._negotiator.begin_round(round_, now)
 
     # Asking.
@@ -431,7 +447,7 @@ class Matcher:
     def _ask_worker(
         self, wish: Wish, worker: NodeId, takens: Sequence[TakenRoom | None], now: float
     ) -> list[Effect]:
-        if self._negotiator.is_round(wish.rank.request):
+        if self._negotiator.is_shared(wish.rank.request):
             return self._negotiator.ask(wish, worker, takens, now)
         effects: list[Effect] = []
         for start in range(0, len(takens), ASK_MAX):
@@ -439,16 +455,22 @@ class Matcher:
             effects += self._negotiator.ask(self._renamed(wish), worker, some, now)
         return effects
 
-    def _displaceable(
+    def _choices(
         self,
+        job: JobRecord,
         shape: LeaseShape,
         count: int,
         booked: Sequence[TakenRoom],
         barred: Collection[NodeId],
     ) -> list[NodeId]:
-        """Return workers whose tasks might give way, except those asked already."""
+        """Return more workers than needed whose tasks might give way, at random."""
+        if count <= 0:
+            return []
         busy = self._negotiator.workers_asked_by(shape)
-        return self._placer.displaceable(shape, count, booked, [*barred, *busy])
+        total = self._within_quota(job, shape, len(booked) + CHOICES * count)
+        most = max(count, total - len(booked))
+        barred = [*barred, *busy]
+        return self._placer.displaceable(shape, most, booked, barred, each=count)
 
     def _wish(
         self,
@@ -460,12 +482,11 @@ class Matcher:
         *,
         wait_for_s: float = 0.0,
     ) -> Wish:
-        age_s = max(0.0, now - max(group.waiting_since, group.served_at))
         return Wish(
             group=group.id,
             shape=shape,
             profile=profile,
-            rank=self._negotiator.rank(job.job.priority, age_s),
+            rank=self._negotiator.rank(job.job.priority, age_s(group, now)),
             wait_for_s=wait_for_s,
         )
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from shoal.core.deadlines import DeadlineHeap
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.events import Effect
-    from shoal.core.negotiation.held_leases import HeldLease
+    from shoal.core.negotiation.held_leases import HeldLease, HeldLeases
     from shoal.core.negotiation.negotiator import GangRound
     from shoal.core.scheduling.group_queue import GroupQueue
     from shoal.core.scheduling.job_book import GroupRecord, JobBook
@@ -119,9 +119,11 @@ class Migrations:
         queue: GroupQueue,
         placer: SlotPlacer,
         matcher: Matcher,
+        holdings: HeldLeases,
         heap: DeadlineHeap,
     ) -> None:
         self._book = book
+        self._holdings = holdings
         self._queue = queue
         self._placer = placer
         self._matcher = matcher
@@ -140,11 +142,13 @@ class Migrations:
         """Note that a checkpoint is here: there is no better moment to move."""
         if not self._may_move(task):
             return
-        group = self._book.group_of(task).id
-        watch = self._watch(group, now)
+        group = self._book.group_of(task)
+        watch = self._watch(group.id, now)
         began = watch.fetching.pop(task, now)
         watch.saved[task], watch.fetch_s = began, now - began
-        self._looks.set_earlier(group, now)
+        runs = self._book.live_in(group)
+        self._holdings.note_saved(runs, min(watch.saved.values()))
+        self._looks.set_earlier(group.id, now)
 
     def on_progress(self, run: TaskRun, progress: Progress, now: float) -> None:
         """Note how far a member of a gang is."""
@@ -194,8 +198,10 @@ class Migrations:
         job = self._book.jobs[group.job]
         shape = shape_of(job.job, group.group.tasks[0], runs[0].profile)
         here = self._placer.slowdown(shape, [run.worker for run in runs], group.id)
+        if here is None or here <= 1.0:
+            return []  # Of a worker that fell silent nobody knows how bad its place is.
         most = self._forecast(watch, runs, now).slowdown_max(here)
-        if here <= 1.0 or most < 1.0:
+        if most < 1.0:
             return []
         round_, effects = self._matcher.win_place(group, job, runs, shape, most, now)
         watch.request = None if round_ is None else round_.request
@@ -228,7 +234,7 @@ class Migrations:
         here = self._placer.slowdown(wish.shape, old, group.id)
         there = self._placer.slowdown(wish.shape, new, group.id)
         forecast = self._forecast(watch, runs, now)
-        if there > forecast.slowdown_max(here):
+        if here is None or there is None or there > forecast.slowdown_max(here):
             return ""
         watch.told_by = None
         gain_s = forecast.gain_s(here, there)

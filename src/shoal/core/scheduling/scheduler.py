@@ -13,7 +13,9 @@ Theory of operation. The scheduler owns the parts and joins them; each has one c
     WorkerSearch     announces and looks up what no known worker can run
     Schedules        starts the next run of a job that runs again and again
     Children         what tasks may submit, and what ends with them
+    Submissions      whether a new job is accepted, and with what rights
     Succession       keeps jobs at several nodes, and decides which of them goes on
+    Forwarding       which whole jobs another scheduler should have
 
 `handle` passes a fact to the part that it concerns. A part returns consequences:
 effects, for the host, and notices, such as `Won` or `Freed`, for the other parts. The
@@ -36,8 +38,6 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never, final, get_args
 
-import msgspec
-
 from shoal.core.artifacts.events import (
     CheckpointKept,
     CheckpointMissed,
@@ -56,7 +56,7 @@ from shoal.core.discovery.worker_search import WorkerSearch
 from shoal.core.discovery.worker_views import WorkerViews
 from shoal.core.dispatch.dispatcher import Dispatcher
 from shoal.core.dispatch.output_intake import OutputIntake
-from shoal.core.durability.journal import Entry, Incarnated, Submitted
+from shoal.core.durability.journal import Entry, Incarnated
 from shoal.core.events import (
     AddressesChanged,
     Answer,
@@ -82,7 +82,6 @@ from shoal.core.housekeeping.events import EndCallEnded, JobMeasured, RemovalReq
 from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.housekeeping.upkeep import Upkeep
 from shoal.core.machine import Mount
-from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.core.negotiation.held_leases import HeldLease, HeldLeases
 from shoal.core.negotiation.negotiator import GangRound, Negotiator
 from shoal.core.proximity.events import SitesChanged
@@ -96,7 +95,7 @@ from shoal.core.scheduling.explanations import (
 )
 from shoal.core.scheduling.group_queue import GroupQueue
 from shoal.core.scheduling.job_book import JobBook
-from shoal.core.scheduling.job_validation import flaw
+from shoal.core.scheduling.job_validation import Submissions
 from shoal.core.scheduling.matcher import Matcher
 from shoal.core.scheduling.migrations import Migrations
 from shoal.core.scheduling.notices import (
@@ -121,6 +120,7 @@ from shoal.core.scheduling.reservations import Reservations
 from shoal.core.scheduling.schedules import Schedules
 from shoal.core.scheduling.slot_placer import SlotPlacer
 from shoal.core.scheduling.task_selection import TaskSelection
+from shoal.core.succession.forwarding import STAY, Forwarding, ForwardRule
 from shoal.core.succession.succession import Succession
 from shoal.core.timing import HEARSAY_S, LINGER_S, TENURE_S
 from shoal.core.verification.verifier import Verifier
@@ -148,14 +148,13 @@ from shoal.protocol.messages import (
     ToScheduler,
     Withdrawal,
 )
-from shoal.protocol.succession.messages import ToKeeper
+from shoal.protocol.succession.messages import SchedulerLoad, ToKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from random import Random
 
     from shoal.core.discovery.worker_views import PathCost
-    from shoal.core.membership.members import Admission
     from shoal.core.membership.roster import Roster
     from shoal.model.job import Group, Job
     from shoal.model.resources import Profile
@@ -181,7 +180,7 @@ class Scheduler:
     mount = Mount(
         takes={
             **dict.fromkeys(get_args(ToScheduler), "worker"),
-            **dict.fromkeys(get_args(ToKeeper), "scheduler"),
+            **dict.fromkeys((*get_args(ToKeeper), SchedulerLoad), "scheduler"),
             LoadDigests: None,
         },
         hears=(
@@ -212,6 +211,7 @@ class Scheduler:
         seal: Seal = seal_nothing,
         keep: KeepRule = KEEP_ALL,
         zone: ZoneLookup = utc_only,
+        forward: ForwardRule = STAY,
         rng: Random,
         now: float = 0.0,
     ) -> None:
@@ -246,16 +246,26 @@ class Scheduler:
             book, negotiator, self._reservations, usage, self._policies.order, rng, heap
         )
         self.results = ResultIntake(book, self._dispatcher, self._outputs)
-        lookup, queue, kept = self._policies, self._queue, self._reservations
-        placer = SlotPlacer(views, hints, lookup, cache, choice, rng)
-        runner = self._dispatcher
-        self._matcher = Matcher(
+        queue, kept, runner = self._queue, self._reservations, self._dispatcher
+        placer = SlotPlacer(node, views, hints, self._policies, cache, choice, rng)
+        self._forwarding = self._make_forwarding(heap, forward)
+        self._submissions = self._make_submissions()
+        matcher = self._matcher = Matcher(
             book, queue, placer, choice, kept, holdings, negotiator, runner
         )
         self._prospects = Prospects(book, self.views)
-        self._migrations = Migrations(book, queue, placer, self._matcher, heap)
+        self._migrations = Migrations(book, queue, placer, matcher, holdings, heap)
         self._lingering, self._chores = Deadlines[LeaseId](heap), Deadlines[str](heap)
         self._match_wanted, self._rests_until, self._take = False, NEVER, self._takers()
+
+    def _make_forwarding(self, heap: DeadlineHeap, rule: ForwardRule) -> Forwarding:
+        known = (self._roster, self.book, self.views)
+        parts = (self.succession, self._provisions)
+        return Forwarding(self.node, *known, *parts, heap, rule)
+
+    def _make_submissions(self) -> Submissions:
+        parts = (self.schedules, self.children, self.succession)
+        return Submissions(self.node, self._roster, self._policies, *parts)
 
     # What others may read.
 
@@ -340,6 +350,7 @@ class Scheduler:
                 return self._on_peer_connected(event.peer, now)
             case PeerLost():
                 self.succession.on_lost(event.peer)
+                self._forwarding.on_lost(event.peer)
                 return self._on_worker_lost(event.peer, "the worker was lost", now)
             case LookedUp():
                 request = self._negotiator.next_request()
@@ -349,7 +360,8 @@ class Scheduler:
             case CheckpointKept() | CheckpointMissed():
                 return self._on_checkpoint_fetched(event, now)
             case DepartureNear():
-                return self.succession.hand_over(now)
+                left = self._forwarding.leave(now) if event.for_good else []
+                return [*self.succession.hand_over(now), *left]
             case KeptFetched() | KeptMissed():
                 return self.succession.on_fetched(event, now)
             case RemovalRequested() | JobMeasured() | EndCallEnded():
@@ -389,45 +401,14 @@ class Scheduler:
         job = event.job
         if job.id in self.book.jobs:
             return [Answer(event.token, job.id)]
-        entry = self._entry_of(event, now)
-        if not isinstance(entry, str):
-            reason = flaw(job) or self._policies.refusal(job.policy)
-            entry = reason or self.schedules.refusal(job, now) or entry
+        entry = self._submissions.entry_of(event, now)
         if isinstance(entry, str):
             return [Answer(event.token, job.id, refused=entry)]
         entries = self.book.submit(entry, now)
         entries += self._provisions.sealed_for(entry.job, entry.members)
+        self._forwarding.on_submitted(job.id, now)
         needs = [NeedChanged(group.id) for group in job.groups]
         return [*map(Record, entries), Answer(event.token, job.id), *needs]
-
-    def _entry_of(self, event: JobSubmitted, now: float) -> Submitted | str:
-        """Return the entry of a new job, with no more than its submitter may have."""
-        wall_s = self._roster.wall_s(now)
-        if event.parent is not None and event.job.keepers:
-            return "a job that a task submits cannot be kept: it ends with its task"
-        if event.parent is not None:
-            return self.children.admit(event, event.parent, wall_s)
-        admission = self._submitter(event, now)
-        if isinstance(admission, str):
-            return admission
-        job = _clamped(event.job, admission)
-        members = self.succession.members_for(job, now) if job.keepers else ()
-        if isinstance(members, str):
-            return members
-        return Submitted(
-            job,
-            wall_s,
-            admission.quota_gpus,
-            admission.quota_cpu_milli,
-            by=NodeId("") if event.grant is None else event.grant.node,
-            serial=0 if event.grant is None else event.grant.serial,
-            members=members,
-        )
-
-    def _submitter(self, event: JobSubmitted, now: float) -> Admission | str:
-        if event.grant is not None:
-            return self._roster.verify(event.grant.node, event.grant, now)
-        return self._roster.recall(self.node, now)
 
     def _on_cancel_requested(
         self, event: CancelRequested, now: float
@@ -451,16 +432,17 @@ class Scheduler:
 
     def _on_peer_connected(self, peer: NodeId, now: float) -> list[Consequence]:
         self.succession.on_linked(peer, now)
+        told = self._forwarding.on_linked(peer, now)
         self.holdings.renew_soon(peer, now)
         admission = self._roster.get(peer, now)
         is_worker = admission is not None and "worker" in admission.roles
         if not is_worker or peer in self.views:
-            return []
+            return told
         # In a small shoal people want to see all workers before they need any. In a
         # large one nobody reads so long a list, and workers answer announcements.
         if self._discovery.wants or len(self.views) < ACQUAINTANCES_MAX:
-            return [self._inquire(peer)]
-        return []
+            return [*told, self._inquire(peer)]
+        return told
 
     def _on_worker_lost(
         self, worker: NodeId, reason: str, now: float
@@ -489,6 +471,7 @@ class Scheduler:
             Output: self._on_output,
             **dict.fromkeys((Progress, Staging, Checkpoint), self._on_told),
             **dict.fromkeys(get_args(ToKeeper), self.succession.on_message),
+            SchedulerLoad: self._forwarding.on_load,
         }
 
     def _ignore(
@@ -624,7 +607,8 @@ class Scheduler:
             follows += self._on_worker_lost(worker, "the worker is silent", now)
         refusals_ended = self._refusals.due(now)
         trusted_again = self._selection.due(now)
-        if self._queue.due(now) or refusals_ended or trusted_again:
+        kept_no_more = self.views.is_kept_no_more(now)
+        if self._queue.due(now) or refusals_ended or trusted_again or kept_no_more:
             follows.append(RoomChanged())
         follows += self._discovery.due(self.book.generation, now)
         if self._chores.pop_due(now):
@@ -632,6 +616,7 @@ class Scheduler:
         follows += self._upkeep.due(now)
         follows += self.schedules.due(now)
         follows += self.succession.due(now)
+        follows += self._forwarding.due(now)
         follows += self._release_idle(now)
         return follows
 
@@ -677,7 +662,7 @@ class Scheduler:
                 wish = notice.round.wish
                 if self._migrations.on_failed(notice.round):
                     return [NeedChanged(wish.group)]
-                self._queue.rest(wish.group, now, for_room=wish.wait_for_s > 0)
+                self._queue.rest(wish.group, now)
             case NotStarted():
                 self._selection.on_not_started(notice.group, notice.worker, now)
                 return []
@@ -786,12 +771,3 @@ def _next_life(journal: Iterable[Entry], roster: Roster, now: float) -> JobBook:
         book.replay(entry, now, roster.wall_s(now))
     book.generation += 1
     return book
-
-
-def _clamped(job: Job, admission: Admission) -> Job:
-    """Return a job with no more than its submitter may ask for."""
-    quota = Quota(admission.quota_gpus, admission.quota_cpu_milli)
-    clamped = msgspec.structs.replace(
-        job, owner=admission.owner, priority=admission.clamp(job.priority)
-    )
-    return narrowed_job(clamped, quota)

@@ -9,13 +9,15 @@ no room, workers can be named whose tasks might give way; nothing is booked ther
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final, final
 
+from shoal.core.leasing.demand_age import AGE_MAX_S
 from shoal.model.caches import mark_of
+from shoal.model.ids import RequestId
 from shoal.policy.interface import GangNeed
 from shoal.policy.placement import Placed
 from shoal.policy.table import domains
+from shoal.protocol.messages import Rank
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -40,6 +42,7 @@ class SlotPlacer:
 
     def __init__(
         self,
+        node: NodeId,
         views: WorkerViews,
         heard: GossipCandidates,
         policies: PolicyLookup,
@@ -47,6 +50,7 @@ class SlotPlacer:
         selection: TaskSelection,
         rng: Random,
     ) -> None:
+        self._node = node
         self._views = views
         self._heard = heard
         self._table = views.table
@@ -69,6 +73,7 @@ class SlotPlacer:
         task.
         """
         exclude = [*self._refusals.of(shape.profile), *barred]
+        exclude += self._kept_from(group, shape, now)
         shunned = self._selection.shunned(now)
         takens = self._place(group, shape, count, [*exclude, *shunned]).takens
         short = count - len(takens)
@@ -88,6 +93,7 @@ class SlotPlacer:
         count: int,
         least: int,
         barred: Collection[NodeId],
+        now: float,
         *,
         slowdown_max: float,
     ) -> tuple[TakenRoom, ...]:
@@ -98,6 +104,7 @@ class SlotPlacer:
         """
         avoided = self._selection.avoided(group, shape)
         exclude = [*self._refusals.of(shape.profile), *avoided, *barred]
+        exclude += self._kept_from(group, shape, now)
         mark = mark_of(group.id)
         gang = GangNeed(count, slowdown_max=slowdown_max, mark=mark)
         if shape.same_leaf == "no":
@@ -118,15 +125,25 @@ class SlotPlacer:
         count: int,
         exclude: Collection[NodeId],
         beside: Sequence[NodeId],
+        now: float,
         *,
         slowdown_max: float,
     ) -> tuple[TakenRoom, ...]:
         """Book more slots for a gang that is being won, beside the workers it has."""
         exclude = [*exclude, *self._refusals.of(shape.profile), *beside]
+        exclude += self._kept_from(group, shape, now)
         exclude += self.elsewhere(shape, beside)
         size = len(group.waiting)
         gang = GangNeed(size, beside, slowdown_max, mark_of(group.id))
         return self._place(group, shape, count, exclude, gang).takens
+
+    def _kept_from(
+        self, group: GroupRecord, shape: LeaseShape, now: float
+    ) -> list[NodeId]:
+        """Return workers that would refuse a group, as better ones wait there."""
+        waited_s = min(age_s(group, now), AGE_MAX_S)
+        rank = Rank(shape.priority, waited_s, self._node, RequestId(""))
+        return self._views.kept_from(rank, shape.profile, now)
 
     def elsewhere(self, shape: LeaseShape, nodes: Sequence[NodeId]) -> list[NodeId]:
         """Return the workers under other leaves, if a gang must stay under one."""
@@ -136,14 +153,14 @@ class SlotPlacer:
 
     def slowdown(
         self, shape: LeaseShape, nodes: Sequence[NodeId], gang: GroupId
-    ) -> float:
+    ) -> float | None:
         """Estimate how much slower a gang runs on these workers than in a good place.
 
-        It is infinite if one of them is not known.
+        None if nothing is known of one of them.
         """
         rows = self._table.indices(nodes)
         if len(rows) < len(nodes):
-            return math.inf
+            return None
         room = self._table.gang_room(shape.asked)
         return room.slowdown(rows, len(rows), mark_of(gang))
 
@@ -169,16 +186,24 @@ class SlotPlacer:
         count: int,
         booked: Sequence[TakenRoom],
         barred: Collection[NodeId],
+        *,
+        each: int | None = None,
     ) -> list[NodeId]:
         """Return workers that would have more room if others' tasks gave way.
 
-        Each is there once for every slot it would have beyond those `booked`.
+        Each is there once for every slot it would have beyond those `booked`. With
+        `each` they are drawn at random, those with the fewest gangs first, and none is
+        there more often than that.
         """
         if count <= 0:
             return []
         nodes = self._table.nodes()
-        if len(nodes) > DISPLACE_SAMPLE:
-            nodes = sorted(self._rng.sample(nodes, DISPLACE_SAMPLE))
+        if each is not None or len(nodes) > DISPLACE_SAMPLE:
+            drawn = self._rng.sample(nodes, min(len(nodes), DISPLACE_SAMPLE))
+            # The end of one member is the end of a gang: such workers come last.
+            nodes = sorted(
+                drawn, key=None if each is None else self._table.links.gangs_at
+            )
         refused = self._refusals.of(shape.profile)
         bookings: dict[NodeId, int] = {}
         for taken in booked:
@@ -190,6 +215,8 @@ class SlotPlacer:
                 continue
             here = bookings.get(node, 0)
             most = count - len(found) + here
+            if each is not None:
+                most = min(most, each + here)
             slots = self._table.slots_if_idle(node, asked, most)
             found += [node] * (slots - here)
             if len(found) >= count:
@@ -206,3 +233,8 @@ class SlotPlacer:
     ) -> Placed:
         table, rng, marks = self._table, self._rng, group.marks
         return self._policies.place(shape, count, table, rng, exclude, marks, gang)
+
+
+def age_s(group: GroupRecord, now: float) -> float:
+    """Return how long a group has waited since one of its tasks was last served."""
+    return max(0.0, now - max(group.waiting_since, group.served_at))

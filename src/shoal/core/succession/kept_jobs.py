@@ -66,6 +66,7 @@ class KeptLog(msgspec.Struct, kw_only=True):
     next_base: int = 0
     next_log: TermLog = msgspec.field(default_factory=TermLog)
     held: dict[BlobId, None] = {}  # trees of it that are here
+    forward: bool = False  # this node is to schedule it alone
     heard_at: float = 0.0
 
     @property
@@ -97,6 +98,7 @@ class KeptLog(msgspec.Struct, kw_only=True):
     def take(self, entry: JobKept) -> None:
         """Add entries; a new log counts once it is whole."""
         self.leader, self.members = entry.leader, entry.members
+        self.forward = entry.forward
         if entry.term == self.term:
             self.log.add(entry.entries)
             self.log.look(self.held)
@@ -151,6 +153,8 @@ class KeptJobs:
             case Led():
                 self._forget(entry.job)
                 self.ceded.pop(entry.job, None)
+                if entry.alone:  # What is still said of its way here is old.
+                    _remember(self.over, entry.job, NodeId(""))
             case Ceded():
                 _remember(self.ceded, entry.job, entry)
             case KeptOver():
@@ -164,11 +168,13 @@ class KeptJobs:
         found: list[Entry] = [*self.ceded.values()]
         for job, log in self.logs.items():
             whole, about = tuple(log.log.entries), (log.leader, log.members)
-            found.append(JobKept(job, log.term, *about, 0, 0, whole))
+            is_forward = log.forward
+            found.append(JobKept(job, log.term, *about, 0, 0, whole, is_forward))
             found += [TreeHad(job, tree) for tree in log.held]
             if log.next_term:
                 new, base = tuple(log.next_log.entries), log.next_base
-                found.append(JobKept(job, log.next_term, *about, base, 0, new))
+                kept = JobKept(job, log.next_term, *about, base, 0, new, is_forward)
+                found.append(kept)
         found += self.vows.values()
         return found + [KeptOver(job, at) for job, at in self.over.items()]
 

@@ -39,6 +39,7 @@ class Lead(msgspec.Struct, kw_only=True):
     elected: bool = True
     leaving: bool = False  # another member is to have it, as soon as one has all of it
     yielded: bool = False  # one was told that it may
+    forward: bool = False  # nobody keeps it: the other is to have it alone
     have: dict[NodeId, int] = {}  # how many entries
     whole: dict[NodeId, int] = {}  # and how many with all their files
     sent: dict[NodeId, tuple[int, float]] = {}  # up to which entry, and when
@@ -67,9 +68,10 @@ class JobKeeper(NamedTuple):
 
 
 class Stand(msgspec.Struct):
-    """A candidacy, and who has granted it."""
+    """A candidacy, how often it was said, and who has granted it."""
 
     term: int
+    said: int = 0
     granted: dict[NodeId, None] = {}
 
 

@@ -36,8 +36,16 @@ members have is *safe*: it outlives any minority.
   keeper has all of its log, and tells all members that this one may have the job. It
   stands at once, and nobody holds against it that the old leader was heard a moment
   ago. If it does not take the job, the old leader stands itself after `GONE_S`.
-- **End.** When the end of a job is safe, the leader says so a few times, and all forget
-  its log. Who missed that stands some time later, and is told then.
+- **Forwarding.** A job that nobody keeps, and of which nothing runs, goes to another
+  scheduler of its owner the same way, for the time as if that kept it. It starts
+  nothing. When the other has all of it, and asks for it, the first node lets the job
+  go (`Ceded`, on disk) and then grants the ballot, again whenever it is asked. Until
+  then it may have the job back at any time. The other needs nobody after that (`Led`,
+  alone). Which job goes where, `forwarding` decides.
+- **End.** When the end of a job is safe, the leader says so a few times, and again to
+  who is linked later; all forget its log. Who missed that stands some time later, and
+  is told then. If nobody could tell, it leads the job to its end once more, and has it
+  from then on: the one before lets it go.
 
 Durable are logs, promises, terms and ends (`kept_jobs`). Only kept jobs cost messages,
 and entries of one turn go together. Logs of others are bounded by `JOBS_MAX` and
@@ -49,57 +57,31 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
-import msgspec
-
 from shoal.core.artifacts.events import DropKept, KeptFetched, KeptMissed
 from shoal.core.deadlines import DeadlineHeap, Deadlines
-from shoal.core.durability.compaction import job_entries
 from shoal.core.durability.journal import (
     Ceded,
     Entry,
     JobKept,
     KeptOver,
-    Led,
     Saved,
     Submitted,
     TreeHad,
-    Vowed,
     decode,
     encode,
 )
 from shoal.core.durability.journal_repair import job_of
-from shoal.core.events import Answer, Effect, Record, Send
-from shoal.core.scheduling.notices import (
-    Consequence,
-    NeedChanged,
-    Released,
-    SavedElsewhere,
-    TakenUp,
-)
+from shoal.core.events import Effect, Record, Send
+from shoal.core.scheduling.notices import Consequence, Released, SavedElsewhere
+from shoal.core.succession.ballots import Ballots, ballot_for
 from shoal.core.succession.belongings import Belongings
 from shoal.core.succession.kept_jobs import KeptJobs, KeptLog
-from shoal.core.succession.leads import (
-    BEATS_MAX,
-    Held,
-    JobKeeper,
-    Lead,
-    Parting,
-    Stand,
-    batch_of,
-)
-from shoal.core.timing import (
-    BEAT_S,
-    GONE_S,
-    KEPT_ANSWER_S,
-    RESEND_S,
-    STAGGER_S,
-    SWAY_S,
-)
+from shoal.core.succession.leading import Leading
+from shoal.core.succession.leads import JobKeeper, Lead, Parting
+from shoal.core.timing import BEAT_S
 from shoal.errors import StoreError
 from shoal.model.ids import JobId, NodeId
-from shoal.model.text.bounds import AMOUNT_MAX
 from shoal.protocol.limits import KEPT_BYTES_MAX
-from shoal.protocol.messages import Acknowledgement, Assignment
 from shoal.protocol.succession.messages import (
     MEMBERS_MAX,
     Ballot,
@@ -121,9 +103,8 @@ if TYPE_CHECKING:
 JOBS_MAX: Final = 256
 LOG_BYTES_MAX: Final = 16 << 20
 PARTINGS_MAX: Final = 5  # so often it is said that a job is over, within `GONE_S`
+FORWARD_S: Final = 8.0  # a job stays, if the other says nothing of it for so long
 NOBODY: Final = NodeId("")
-ALL: Final = AMOUNT_MAX
-"""The size of a leader's own log, for ballots: nobody has more of its term."""
 
 
 @final
@@ -143,21 +124,19 @@ class Succession:
         self.counts: Counter[str] = Counter()
         self._node, self._roster, self._book = node, roster, book
         self._linked: dict[NodeId, None] = {}  # in the order in which they came
-        self._led: dict[JobId, Lead] = {}
         self.others = KeptJobs(journal)
-        self._logs, self._vows = self.others.logs, self.others.vows
+        self._logs = self.others.logs
+        self._leading = Leading(node, book, self.others, heap)
+        self._led = self._leading.led
         self._belongings = Belongings(node, heap)
-        self._stands: dict[JobId, Stand] = {}
-        self._free: list[Effect] = []  # that were held, and leave with this turn
-        self._flushes: Deadlines[JobId] = Deadlines(heap)
-        self._beats: Deadlines[JobId] = Deadlines(heap)
-        self._lapses: Deadlines[JobId] = Deadlines(heap)
-        self._watches: Deadlines[JobId] = Deadlines(heap)
-        self._answers: Deadlines[JobId] = Deadlines(heap)
+        self._ballots = Ballots(
+            node, book, self.others, self._leading, self._belongings, heap
+        )
+        self._forwards: Deadlines[JobId] = Deadlines(heap)
         self._partings: dict[JobId, Parting] = {}
         self._partings_due: Deadlines[JobId] = Deadlines(heap)
         for job, log in self._logs.items():
-            self._watch(job, log, now)
+            self._ballots.watch(job, log, now)
 
     # What others may read.
 
@@ -168,7 +147,7 @@ class Succession:
     def keepers_of(self, job: JobId) -> list[JobKeeper]:
         """Return who keeps a job of ours, and who of them has all of it."""
         lead = self._led.get(job)
-        members = () if lead is None else lead.members
+        members = () if lead is None or lead.forward else lead.members
         found: list[JobKeeper] = []
         for node in members:
             if lead is not None and node != self._node:
@@ -183,11 +162,18 @@ class Succession:
         ceded = self.others.ceded.get(job)
         return self.others.over.get(job) or (None if ceded is None else ceded.to)
 
+    def was_forwarded(self, job: JobId) -> bool:
+        """Whether this node let another scheduler have a job that nobody keeps."""
+        ceded = self.others.ceded.get(job)
+        return ceded is not None and ceded.forwarded
+
     def why_suspended(self, job: JobId) -> str:
         """Say why a job of ours starts no task for now; empty if it does."""
         lead = self._led.get(job)
         if lead is None or job not in self._book.suspended:
             return ""
+        if lead.forward:
+            return f"another scheduler takes it up: {lead.members[1]}"
         keepers = [m for m in lead.members if m != self._node]
         away = [m for m in keepers if m not in self._linked]
         return (
@@ -236,14 +222,18 @@ class Succession:
     def on_linked(self, peer: NodeId, now: float) -> None:
         """Note a link; what a member missed is sent again at once."""
         self._linked[peer] = None
-        for job, lead in self._led.items():
-            if peer in lead.members and lead.elected:
-                lead.sent.pop(peer, None)
-                self._beats.set(job, now)
+        self._leading.greet(peer, now)
+        for job, parting in self._partings.items():
+            if peer in parting.unheard:
+                self._partings_due.set_earlier(job, now)
 
     def on_lost(self, peer: NodeId) -> None:
         """Note that a link is gone."""
         self._linked.pop(peer, None)
+
+    def is_fellow(self, peer: NodeId, now: float) -> bool:
+        """Whether a node is linked that may schedule jobs of this one's owner."""
+        return peer in self._linked and self._may_keep(peer, now)
 
     def boot(self, now: float) -> list[Consequence]:
         """Stand for the jobs that an earlier life led."""
@@ -257,8 +247,12 @@ class Succession:
                     job=job, term=record.term, members=record.members, elected=False
                 )
                 self._led[job] = lead
-                follows += self._stand(job, now)
+                follows += self._ballots.stand(job, now)
         return follows
+
+    def watch(self, effects: list[Effect], now: float) -> list[Effect]:
+        """Return those effects that may leave now; see `Leading.watch`."""
+        return self._leading.watch(effects, now)
 
     # Leaving.
 
@@ -269,10 +263,7 @@ class Succession:
             record = self._book.jobs.get(lead.job)
             if not lead.elected or record is None or record.state != "active":
                 continue
-            lead.leaving = True
-            self._lapses.drop(lead.job)
-            self._book.suspended[lead.job] = None
-            follows += [*self._needs(lead.job), *self._yield(lead, now)]
+            follows += [*self._leading.suspend(lead), *self._yield(lead, now)]
         return follows
 
     @property
@@ -294,11 +285,12 @@ class Succession:
         ]
         if not whole:
             return []
-        lead.elected, lead.yielded = False, True
-        for deadlines in (self._flushes, self._beats, self._answers):
-            deadlines.drop(lead.job)
-        self._watches.set(lead.job, now + GONE_S)
         told = Handover(job=lead.job, term=lead.term, to=whole[0])
+        if lead.forward:
+            return [Send(whole[0], told)]
+        lead.elected, lead.yielded = False, True
+        self._leading.hush(lead.job)
+        self._ballots.wait(lead.job, now)
         return [Send(m, told) for m in lead.members if m != self._node]
 
     def _on_handover(
@@ -308,115 +300,59 @@ class Succession:
         if log is None or (log.leader, log.latest) != (peer, told.term):
             self.counts["handed over by no leader"] += 1
             return []
-        log.leader = told.to
-        return self._stand(told.job, now) if told.to == self._node else []
+        if not log.forward:
+            log.leader = told.to
+        return self._ballots.stand(told.job, now) if told.to == self._node else []
 
-    # The leader's own entries.
+    # Forwarding.
 
-    def watch(self, effects: list[Effect], now: float) -> list[Effect]:
-        """Take the entries of kept jobs into their logs; hold back what waits for it.
+    @property
+    def forwards(self) -> int:
+        """How many jobs are on their way to other schedulers."""
+        return sum(lead.forward for lead in self._led.values())
 
-        The answer has all effects that may leave now, in their order.
-        """
-        passed: list[Effect] = []
-        for effect in effects:
-            if type(effect) is Record:
-                self._note(effect.entry, now)
-                passed.append(effect)
-            elif not self._holds(effect, now):
-                passed.append(effect)
-        free, self._free = self._free, []
-        return passed + free
+    def is_led(self, job: JobId) -> bool:
+        """Whether a job of ours has keepers, or is on its way to another scheduler."""
+        return job in self._led
 
-    def _note(self, entry: Entry, now: float) -> None:
-        job = job_of(entry)
-        if job is None or isinstance(entry, Led | Ceded):
-            return  # It is not about what became of a job, or of no kept one.
-        if isinstance(entry, Submitted) and entry.members:
-            self._led[job] = Lead(job=job, term=1, members=entry.members)
-            self._beats.set(job, now + BEAT_S)
-        lead = self._led.get(job)
-        if lead is None or not lead.elected:
-            return
-        lead.entries.append(encode(entry)[1])
-        self._flushes.set_earlier(job, now)
+    def needs(self, job: JobId) -> list[Consequence]:
+        """Return the notices that a job may start tasks, or may not."""
+        return self._leading.needs(job)
 
-    def _holds(self, effect: Effect, now: float) -> bool:
-        """Hold an effect back if what it rests on is not safe."""
-        if type(effect) is Answer:
-            lead = self._led.get(effect.job)
-            if lead is None or effect.refused or not lead.elected:
-                return False
-            lead.held.append(Held(len(lead.entries), effect))
-            self._answers.set(effect.job, now + KEPT_ANSWER_S)
-            return True
-        if type(effect) is not Send:
-            return False
-        message = effect.message
-        if type(message) is Acknowledgement and message.job:
-            return self._holds_word(message.job, effect)
-        if type(message) is Assignment and message.term:
-            job = self._book.jobs[message.task.job].job
-            return job.at_most_once and self._holds_word(job.id, effect)
-        return False
+    def forward(self, job: JobId, to: NodeId, now: float) -> list[Consequence]:
+        """Let another scheduler have a job that nobody keeps, if it takes it."""
+        assert not self._book.jobs[job].members
+        assert job not in self._led
+        self._forwards.set(job, now + FORWARD_S)
+        return self._leading.forward(job, to)
 
-    def _holds_word(self, job: JobId, effect: Send) -> bool:
-        """Hold what a worker is told of a job until it is safe, or drop it.
+    def _keep_after_all(self, job: JobId, now: float) -> list[Consequence]:
+        """Go on with a job that was to be forwarded; the other forgets it."""
+        lead = self._led[job]
+        self._forwards.drop(job)
+        self.counts["not forwarded"] += 1
+        follows = self._leading.resume(lead)
+        return [*follows, *self._say_over(lead, now)]
 
-        Who does not lead the job says nothing: the worker hears the one that does.
-        """
-        lead = self._led.get(job)
-        if lead is None or not lead.elected:
-            return job not in self.others.over
-        if self._safe(lead) >= len(lead.entries):
-            return False
-        if all(held.effect != effect for held in lead.held):
-            lead.held.append(Held(len(lead.entries), effect))
-        return True
-
-    def _safe(self, lead: Lead) -> int:
-        others = (lead.whole.get(m, 0) for m in lead.members if m != self._node)
-        return int(max(0, lead.most(others)))
-
-    def _release(self, lead: Lead) -> None:
-        """Let go what waited for entries that are safe now."""
-        safe = self._safe(lead)
-        self._free += [held.effect for held in lead.held if held.size <= safe]
-        lead.held = [held for held in lead.held if held.size > safe]
-
-    def _flush(self, lead: Lead, now: float, *, beat: bool = False) -> list[Effect]:
-        """Send each member what it lacks, and that this node lives."""
-        lead.beat += 1
-        lead.beats[lead.beat] = now
-        if len(lead.beats) > BEATS_MAX:
-            del lead.beats[next(iter(lead.beats))]
-        effects: list[Effect] = []
-        for member in lead.members:
-            if member != self._node:
-                effects += self._send_log(lead, member, now, beat=beat)
-        return effects
-
-    def _send_log(
-        self, lead: Lead, member: NodeId, now: float, *, beat: bool
-    ) -> list[Effect]:
-        have = lead.have.get(member, 0)
-        sent, at = lead.sent.get(member, (have, now))
-        start = have if now - at >= RESEND_S else max(have, sent)
-        entries = batch_of(lead.entries, start)
-        if not entries and not beat:
-            return []
-        end = start + len(entries)
-        lead.sent[member] = (end, now if entries or sent <= have else at)
-        keep = Keep(
-            job=lead.job,
-            term=lead.term,
-            members=lead.members,
-            base=lead.base,
-            start=start,
-            beat=lead.beat,
-            entries=entries,
-        )
-        return [Send(member, keep)]
+    def _on_candidacy(
+        self, peer: NodeId, asked: Candidacy, now: float
+    ) -> list[Consequence]:
+        job, lead = asked.job, self._led.get(asked.job)
+        granted = Send(peer, ballot_for(asked, asked.term, granted=True))
+        if lead is not None and lead.forward:
+            has_all = (asked.log_term, asked.size) == (lead.term, len(lead.entries))
+            if peer not in lead.members or not lead.elected or not has_all:
+                return []  # It lacks something: that is on its way.
+            self._forwards.drop(job)
+            return [*self._let_go(job, peer, asked.term, forwarded=True), granted]
+        ceded = self.others.ceded.get(job)
+        if ceded is not None and ceded.forwarded:
+            over = Send(peer, ballot_for(asked, 0, over=True))
+            return [granted if ceded.to == peer else over]
+        record = self._book.jobs.get(job)
+        if record is not None and not record.members:
+            return [Send(peer, ballot_for(asked, 0, over=True))]  # It stays here.
+        return self._ballots.on_candidacy(peer, asked, now)
 
     # Messages.
 
@@ -442,7 +378,7 @@ class Succession:
     def _on_keep(self, peer: NodeId, keep: Keep, now: float) -> list[Consequence]:
         job, log = keep.job, self._logs.get(keep.job)
         if job in self.others.over:
-            return [Send(peer, _over(keep))]
+            return [*self._cede_end(peer, keep), Send(peer, _over(keep))]
         if not {self._node, peer} <= {*keep.members}:
             self.counts["not a member"] += 1
             return []
@@ -450,7 +386,7 @@ class Succession:
             # Whatever the term: most members have the end, so all later leaders have.
             let_go = self._let_go(job, peer, keep.term)
             return [*let_go, *self._drop(job, peer), Send(peer, _over(keep))]
-        vowed = max(self._vowed(job), log.latest if log else 0)
+        vowed = max(self._ballots.vowed(job), log.latest if log else 0)
         lead = self._led.get(job)
         if lead is not None:
             vowed = max(vowed, lead.term)
@@ -459,10 +395,13 @@ class Succession:
         if log is None and len(self._logs) >= JOBS_MAX:
             self.counts["too many kept"] += 1
             return []
+        if lead is None and job in self._book.jobs:
+            self.counts["another job has this name"] += 1
+            return []
         follows = self._let_go(job, peer, keep.term)
         log = self._logs.setdefault(job, KeptLog())
         log.heard_at = now
-        self._watch(job, log, now)
+        self._ballots.watch(job, log, now)
         have = log.have(keep.term)
         news = keep.entries[max(0, have - keep.start) :] if keep.start <= have else ()
         size = sum(map(len, log.log.entries))
@@ -470,9 +409,8 @@ class Succession:
             self.counts["entries refused"] += 1
             return follows
         if news or keep.term > log.latest:
-            entry = JobKept(
-                job, keep.term, peer, keep.members, keep.base, have, tuple(news)
-            )
+            about = (job, keep.term, peer, keep.members)
+            entry = JobKept(*about, keep.base, have, tuple(news), keep.forward)
             log.take(entry)
             follows.append(Record(entry))
             follows += _saved_in(news, peer)
@@ -494,7 +432,7 @@ class Succession:
         had, term = TreeHad(job, event.tree), log.latest
         self.others.take(had)
         follows: list[Consequence] = [Record(had), *self._belongings.want(job, log)]
-        if self._vowed(job) > term:
+        if self._ballots.vowed(job) > term:
             return follows  # It keeps nothing more in this term.
         kept = Kept(
             job=job,
@@ -510,16 +448,32 @@ class Succession:
         """Forget a job that is over, with its files; its end is known there."""
         return [Record(self._forget(job, at)), DropKept(job)]
 
-    def _let_go(self, job: JobId, to: NodeId, term: int) -> list[Consequence]:
+    def _let_go(
+        self, job: JobId, to: NodeId, term: int, *, forwarded: bool = False
+    ) -> list[Consequence]:
         """Step down, if this node has scheduled a job that another leads now."""
-        self._stands.pop(job, None)
-        if self._led.pop(job, None) is None:
+        self._ballots.withdraw(job)
+        if self._leading.drop(job) is None:
             return []
-        for deadlines in (self._flushes, self._beats, self._lapses, self._answers):
-            deadlines.drop(job)
-        ceded = Ceded(job, to, term)
+        ceded = Ceded(job, to, term, forwarded)
         self.others.take(ceded)
         return [Released(job), Record(ceded)]
+
+    def _cede_end(self, peer: NodeId, keep: Keep) -> list[Consequence]:
+        """Let a job go that ended here, and again in a later term at who took it up.
+
+        That one had not heard of the end, and has all of the job.
+        """
+        job, record = keep.job, self._book.jobs.get(keep.job)
+        if not keep.over or record is None or peer not in record.members:
+            return []
+        if keep.term <= record.term:
+            return []
+        self._partings.pop(job, None)
+        self._partings_due.drop(job)
+        ceded = Ceded(job, peer, keep.term)
+        self.others.take(ceded)
+        return [Released(job), Record(ceded), Record(self._forget(job, peer))]
 
     def _on_kept(self, peer: NodeId, kept: Kept, now: float) -> list[Consequence]:
         lead = self._led.get(kept.job)
@@ -527,48 +481,51 @@ class Succession:
             return []
         if kept.vowed > lead.term:
             # It promised a term that nobody leads: win it back with a later one.
-            stands = kept.job in self._stands
-            return [] if stands else self._stand(kept.job, now, kept.vowed)
+            stands = self._ballots.stands_for(kept.job)
+            return [] if stands else self._ballots.stand(kept.job, now, kept.vowed)
         if kept.term != lead.term:
             return []
-        have = min(kept.have, len(lead.entries))
-        lead.have[peer] = max(lead.have.get(peer, 0), have)
-        whole = have - min(have, kept.lacking)
-        lead.whole[peer] = max(lead.whole.get(peer, 0), whole)
-        if (sent_at := lead.beats.get(kept.beat)) is not None:
-            lead.swayed[peer] = max(lead.swayed.get(peer, sent_at), sent_at)
-        self._release(lead)
+        self._leading.hear(lead, peer, kept)
+        if lead.forward:
+            self._forwards.set(lead.job, now + FORWARD_S)
         if lead.leaving and (yielded := self._yield(lead, now)):
             return yielded
-        follows = self._hold_sway(lead, now)
+        follows = self._leading.hold_sway(lead, now)
         if lead.have[peer] < len(lead.entries):
-            follows += self._send_log(lead, peer, now, beat=False)
+            follows += self._leading.send_log(lead, peer, now, beat=False)
         return follows + self._end_if_over(lead, now)
 
-    def _hold_sway(self, lead: Lead, now: float) -> list[Consequence]:
-        """Let a job start tasks while most members have heard of us lately."""
-        lapses = lead.most(lead.swayed.values()) + SWAY_S
-        if lapses <= now or lead.leaving:
+    def _on_ballot(self, peer: NodeId, ballot: Ballot, now: float) -> list[Consequence]:
+        job = ballot.job
+        if not ballot.over:
+            return self._ballots.on_ballot(peer, ballot, now)
+        if (parting := self._partings.get(job)) is not None:
+            parting.unheard.pop(peer, None)
             return []
-        self._lapses.set(lead.job, lapses)
-        if lead.job not in self._book.suspended:
+        lead = self._led.get(job)
+        if lead is not None and lead.forward:
+            return self._keep_after_all(job, now) if peer in lead.members else []
+        if job not in self._logs and job not in self._led:
             return []
-        del self._book.suspended[lead.job]
-        return self._needs(lead.job)
-
-    def _needs(self, job: JobId) -> list[Consequence]:
-        record = self._book.jobs.get(job)
-        groups = () if record is None else record.job.groups
-        return [NeedChanged(group.id) for group in groups]
+        let_go = self._let_go(job, peer, ballot.term)
+        log = self._logs.get(job)
+        return [*let_go, *self._drop(job, log.leader if log else peer)]
 
     def _end_if_over(self, lead: Lead, now: float) -> list[Consequence]:
         """Tell the others that a job is over, once its end is safe."""
         record = self._book.jobs.get(lead.job)
         if record is not None and record.state == "active":
             return []
-        if self._safe(lead) < len(lead.entries):
+        if not self._leading.is_safe(lead):
             return []
-        self._let_go_quietly(lead.job)
+        self._forwards.drop(lead.job)
+        self._leading.drop(lead.job)
+        self._book.suspended.pop(lead.job, None)
+        forgotten = [] if lead.forward else [Record(self._forget(lead.job))]
+        return [*forgotten, *self._say_over(lead, now)]
+
+    def _say_over(self, lead: Lead, now: float) -> list[Send]:
+        """Tell the others of a job that they need not keep it."""
         keep = Keep(
             job=lead.job,
             term=lead.term,
@@ -580,181 +537,45 @@ class Succession:
         )
         unheard = dict.fromkeys(m for m in lead.members if m != self._node)
         self._partings[lead.job] = Parting(keep, unheard)
-        return [Record(self._forget(lead.job)), *self._part(lead.job, now)]
+        if len(self._partings) > JOBS_MAX:
+            self._partings_due.drop(oldest := next(iter(self._partings)))
+            del self._partings[oldest]
+        return self._part(lead.job, now)
 
     def _part(self, job: JobId, now: float) -> list[Send]:
-        """Say that a job is over to all who have not heard it, a few times."""
+        """Say that a job is over to all who have not heard it.
+
+        A few times at first, and then whenever one of them is linked again.
+        """
         parting = self._partings[job]
         parting.tries += 1
-        if not parting.unheard or parting.tries > PARTINGS_MAX:
+        if not parting.unheard:
             del self._partings[job]
             return []
-        self._partings_due.set(job, now + BEAT_S)
+        if parting.tries < PARTINGS_MAX:
+            self._partings_due.set(job, now + BEAT_S)
         return [Send(member, parting.keep) for member in parting.unheard]
 
-    def _let_go_quietly(self, job: JobId) -> None:
-        del self._led[job]
-        self._stands.pop(job, None)
-        self._book.suspended.pop(job, None)
-        for deadlines in (self._flushes, self._beats, self._lapses, self._answers):
-            deadlines.drop(job)
-
     def _forget(self, job: JobId, at: NodeId = NOBODY) -> KeptOver:
-        self._stands.pop(job, None)
-        self._watches.drop(job)
+        self._ballots.forget(job)
         self._belongings.forget(job)
         over = KeptOver(job, at)
         self.others.take(over)
         return over
 
-    # Ballots.
-
-    def _stand(self, job: JobId, now: float, above: int = 0) -> list[Consequence]:
-        """Ask the other members for the next term, again and again until it is won."""
-        members, log_term, size = self._position(job)
-        term = max(self._vowed(job), log_term, above) + 1
-        if (log := self._logs.get(job)) is not None:
-            term = max(term, log.latest + 1)
-        if (stand := self._stands.get(job)) is not None:
-            term = max(term, stand.term)
-        if stand is None or stand.term != term:
-            self._stands[job] = Stand(term)
-        # The first of the members comes first, so that two seldom stand at one time.
-        pause_s = BEAT_S + STAGGER_S * members.index(self._node)
-        self._watches.set(job, now + pause_s)
-        asked = Candidacy(job=job, term=term, log_term=log_term, size=size)
-        return [Send(m, asked) for m in members if m != self._node]
-
-    def _position(self, job: JobId) -> tuple[tuple[NodeId, ...], int, int]:
-        """Return the members of a job, and where the log here ends."""
-        if (lead := self._led.get(job)) is not None:
-            size = len(lead.entries) if lead.yielded else ALL
-            return lead.members, lead.term, size
-        log = self._logs[job]
-        return log.members, log.term, log.log.whole
-
-    def _vowed(self, job: JobId) -> int:
-        vow = self._vows.get(job)
-        return 0 if vow is None else vow.term
-
-    def _on_candidacy(
-        self, peer: NodeId, asked: Candidacy, now: float
-    ) -> list[Consequence]:
-        job, lead = asked.job, self._led.get(asked.job)
-        if job in self.others.over:
-            return [Send(peer, _ballot(asked, 0, over=True))]
-        if lead is None and job not in self._logs:
-            return []
-        members, log_term, size = self._position(job)
-        if peer not in members or (lead is not None and lead.elected):
-            return []  # Who leads grants nothing: its beats say that it is there.
-        vow = self._vows.get(job)
-        if vow is not None and (vow.term, vow.candidate) == (asked.term, peer):
-            return [Send(peer, _ballot(asked, vow.term, granted=True))]
-        log = self._logs.get(job)
-        latest = max(self._vowed(job), log_term, log.latest if log else 0)
-        is_behind = (asked.log_term, asked.size) < (log_term, size)
-        if asked.term <= latest or is_behind or self._hears_another(log, peer, now):
-            return [Send(peer, _ballot(asked, latest))]
-        vow = Vowed(job, asked.term, peer)
-        self.others.take(vow)
-        self._stands.pop(job, None)
-        if log is not None:
-            log.heard_at = now
-            self._watch(job, log, now)
-        else:
-            self._watches.set(job, now + GONE_S)
-        return [Record(vow), Send(peer, _ballot(asked, vow.term, granted=True))]
-
-    def _hears_another(self, log: KeptLog | None, peer: NodeId, now: float) -> bool:
-        """Whether a leader other than this candidate was heard a moment ago."""
-        return log is not None and log.leader != peer and now - log.heard_at < GONE_S
-
-    def _on_ballot(self, peer: NodeId, ballot: Ballot, now: float) -> list[Consequence]:
-        job = ballot.job
-        if ballot.over and (parting := self._partings.get(job)) is not None:
-            parting.unheard.pop(peer, None)
-            return []
-        if ballot.over and (job in self._logs or job in self._led):
-            let_go = self._let_go(job, peer, ballot.term)
-            log = self._logs.get(job)
-            return [*let_go, *self._drop(job, log.leader if log else peer)]
-        stand = self._stands.get(job)
-        if stand is None:
-            return []
-        if ballot.vowed > stand.term:
-            del self._stands[job]
-            return self._stand(job, now, ballot.vowed)
-        members = self._position(job)[0]
-        if not ballot.granted or ballot.term != stand.term or peer not in members:
-            return []
-        stand.granted[peer] = None
-        if len(stand.granted) < len(members) // 2 or self._vowed(job) >= stand.term:
-            return []
-        return self._win(job, stand.term, now)
-
-    def _win(self, job: JobId, term: int, now: float) -> list[Consequence]:
-        """Schedule a job from now on, in a term that most members promised us."""
-        del self._stands[job]
-        log, before = self._logs.get(job), self._led.get(job)
-        self._watches.drop(job)
-        if before is not None:
-            entries, members = before.entries, before.members
-            if not before.elected:
-                record = self._book.jobs[job]
-                entries = [encode(e)[1] for e in job_entries(self._book, record)]
-            led = Led(job, term)
-            lead = msgspec.structs.replace(before, term=term, elected=True)
-            lead.leaving = lead.yielded = False
-        else:
-            assert log is not None, "who stands leads a job or keeps it"
-            entries, members = log.log.entries[: log.log.whole], log.members
-            led = Led(job, term, tuple(entries))
-            lead = Lead(job=job, term=term, members=members)
-        lead.entries, lead.base = [*entries], len(entries)
-        lead.have, lead.whole, lead.sent = {}, {}, {}
-        self._belongings.forget(job)
-        self._led[job] = lead
-        if job in self._book.jobs:
-            self._book.jobs[job].term = term
-        self.others.take(led)
-        self._beats.set(job, now)
-        taken = [] if log is None else [TakenUp(led)]
-        return [Record(led), *taken]
-
     # Deadlines.
 
     def due(self, now: float) -> list[Consequence]:
         """Send what is due, give up sway that has lapsed, stand for what was left."""
-        follows: list[Consequence] = []
-        for job in self._flushes.pop_due(now):
-            follows += self._flush(self._led[job], now)
-        for job in self._beats.pop_due(now):
-            follows += self._flush(self._led[job], now, beat=True)
-            self._beats.set(job, now + BEAT_S)
-        for job in self._lapses.pop_due(now):
-            self._book.suspended[job] = None
-            follows += self._needs(job)
-        for job in self._answers.pop_due(now):
-            lead = self._led[job]
-            late = [h for h in lead.held if type(h.effect) is Answer]
-            self._free += [held.effect for held in late]
-            lead.held = [held for held in lead.held if held not in late]
+        follows = self._leading.due(now)
         for job in self._belongings.due(now):
             if (log := self._logs.get(job)) is not None:
                 follows += self._belongings.want(job, log)
         for job in self._partings_due.pop_due(now):
             follows += self._part(job, now)
-        for job in self._watches.pop_due(now):
-            if job in self._logs or job in self._led:
-                follows += self._stand(job, now)
-        return follows
-
-    def _watch(self, job: JobId, log: KeptLog, now: float) -> None:
-        """Stand for a job when its leader is not heard of for long."""
-        place = log.members.index(self._node) if self._node in log.members else 0
-        log.heard_at = max(log.heard_at, now)
-        self._watches.set(job, now + GONE_S + STAGGER_S * place)
+        for job in self._forwards.pop_due(now):
+            follows += self._keep_after_all(job, now)
+        return follows + self._ballots.due(now)
 
 
 def _are_of(job: JobId, entries: Iterable[bytes]) -> bool:
@@ -787,11 +608,3 @@ def _kept(keep: Keep, have: int, vowed: int, lacking: int = 0) -> Kept:
 
 def _over(keep: Keep) -> Ballot:
     return Ballot(job=keep.job, term=keep.term, granted=False, vowed=0, over=True)
-
-
-def _ballot(
-    asked: Candidacy, vowed: int, *, granted: bool = False, over: bool = False
-) -> Ballot:
-    return Ballot(
-        job=asked.job, term=asked.term, granted=granted, vowed=vowed, over=over
-    )

@@ -6,16 +6,18 @@ them, and the memory that each process uses. `/sys/class/drm` has their use.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from shoal.drivers.gpus import FoundGpus, GpuUse
 from shoal.drivers.gpus.models import advertised_bytes, short_model
+from shoal.drivers.gpus.visible import ROCM, visible_gpus
 from shoal.model.resources import Device
 from shoal.model.text.bounds import DEVICES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 NAME: Final = "amd"
 SYS: Final = Path("/sys/class")
@@ -29,15 +31,19 @@ class _Card(NamedTuple):
     folder: Path
     render: str
     kfd: str  # the number by which processes are counted
+    uuid: str  # as ROCm writes it
 
 
 @final
 class AmdGpus:
     """The GPUs of the driver amdgpu, in the order of ROCm."""
 
-    def __init__(self, sys: Path = SYS) -> None:
+    def __init__(self, sys: Path = SYS, env: Mapping[str, str] | None = None) -> None:
         self._sys = sys
-        self._cards = tuple(self._list())[:DEVICES_MAX]
+        cards = tuple(self._list())[:DEVICES_MAX]
+        uuids = {str(index): card.uuid for index, card in enumerate(cards)}
+        visible = visible_gpus(uuids, os.environ if env is None else env, ROCM)
+        self._cards = tuple(cards[int(index)] for index in visible)
 
     def find(self) -> FoundGpus:
         """Return the GPUs; none without a driver."""
@@ -79,7 +85,9 @@ class AmdGpus:
                 continue  # A CPU.
             render = f"renderD{properties.get('drm_render_minor', '')}"
             folder = self._sys / "drm" / render / "device"
-            yield _Card(f"amd{index}", folder, render, _text(node / "gpu_id"))
+            unique = properties.get("unique_id", "0")
+            uuid = f"GPU-{int(unique):016x}" if unique.isdecimal() else ""
+            yield _Card(f"amd{index}", folder, render, _text(node / "gpu_id"), uuid)
             index += 1
 
     def _memory_by(self, card: _Card) -> Iterator[tuple[int, int]]:

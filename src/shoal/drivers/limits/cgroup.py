@@ -6,6 +6,8 @@ are still bound to it.
 
 All groups are below one named for the node. Each supervisor slot has a group for the
 tasks that it runs one after another; supervisors themselves stay in the node's group.
+Tasks that get only the CPU time that is left over are in a second set of groups beside
+it: weights count between neighbours, so a group inside would weigh nothing outside.
 A supervisor enters the slot's group while it forks a task or sandbox, and then
 leaves (`cgroup_entry.py`). So it never moves another process.
 """
@@ -28,9 +30,22 @@ QUOTA_MIN_US: Final = 1_000
 NAME: Final = "shoal-"
 NODE: Final = "node"
 SLOT: Final = "slot-"
+SPARE: Final = "-spare"
+LEAST, USUAL = "1", "100"
+LEAST_V1, USUAL_V1 = "10", "1024"
+"""Weights of all tasks with spare CPU time, and of any other group.
+
+Not `cpu.idle`: what is idle can wait seconds for the CPU that it needs to end.
+"""
+
 UNLIMITED_V1: Final = "-1"
 LIMITED_V1: Final = 1 << 62
 """Values of cgroup v1 from here on mean no limit."""
+
+ENTRY_V1: Final = "tasks"
+"""Where a thread enters a group of v1. A supervisor has only one. `cgroup.procs` stops
+all forks of the machine meanwhile, which takes about 15 ms if nobody did so just now;
+to move oneself here takes 0.04 ms."""
 
 COUNTS_BYTES: Final = 4_096
 """More than a file of counts has."""
@@ -42,6 +57,7 @@ class CgroupLimits(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
     cpu_milli: int = 0
     processes: int = 0
+    spare: bool = False  # it gets only the CPU time that nobody else wants
 
     @property
     def quota_us(self) -> int:
@@ -54,19 +70,23 @@ class Cgroups(Protocol):
 
     @property
     def home(self) -> tuple[str, ...]:
-        """`cgroup.procs` files that move a process back into the node's group."""
+        """Files that move who writes "0" to them back into the node's group."""
         ...
 
-    def doors(self, slot: int) -> tuple[str, ...]:
-        """Make a slot's group; return the `cgroup.procs` files to enter it."""
+    def doors(self, slot: int, *, spare: bool = False) -> tuple[str, ...]:
+        """Make a slot's group; return the files to enter it in the same way."""
         ...
 
     def limit(self, slot: int, limits: CgroupLimits) -> None:
         """Set the limits for the next attempt of a slot."""
         ...
 
-    def out_of_memory(self, slot: int) -> int:
+    def out_of_memory(self, slot: int, *, spare: bool = False) -> int:
         """Return how many processes of a slot were killed for lack of memory."""
+        ...
+
+    def hurry(self, *, really: bool) -> None:
+        """Let tasks with spare CPU time end like others, or no longer."""
         ...
 
     def close(self) -> None:
@@ -119,7 +139,7 @@ def _second(name: str, cgroup: str, mountinfo: str) -> Cgroups | str:
     root, mount, _ = mounted[0]
     own = below(root, mount, paths[0])
     why = ""
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and not _is_limited(own, mount):
         found = SecondVersion.open(mount, name, own)
         if not isinstance(found, str):
             return found
@@ -132,10 +152,10 @@ def _second(name: str, cgroup: str, mountinfo: str) -> Cgroups | str:
 class SecondVersion:
     """Groups of cgroup v2, below a folder writable by this user."""
 
-    def __init__(self, base: Path, home: Path) -> None:
-        self._base = base
+    def __init__(self, base: Path, spare: Path, home: Path) -> None:
+        self._bases = {False: base, True: spare}
         self._home = home
-        self._kills = KillCounts(lambda slot: base / f"{SLOT}{slot}" / "memory.events")
+        self._kills = KillCounts(lambda key: self._group(*key) / "memory.events")
 
     @classmethod
     def open(cls, parent: Path, name: str, home: Path | None) -> SecondVersion | str:
@@ -148,33 +168,35 @@ class SecondVersion:
             has = _read(parent / "cgroup.controllers").split()
             if lacking := [each for each in CONTROLLERS if each not in has]:
                 return f"cgroup v2 has no control of {' and '.join(lacking)} here"
-            base = parent / name
-            base.mkdir(exist_ok=True)
-            _clear(base)
+            base, spare = parent / name, parent / f"{name}{SPARE}"
+            for each in (base, spare):
+                each.mkdir(exist_ok=True)
+                _clear(each)
             if home is None:
                 home = base / NODE
                 home.mkdir(exist_ok=True)
                 _write(home / "cgroup.procs", str(os.getpid()))
-            for each in (parent, base):
+            for each in (parent, base, spare):
                 _enable(each)
+            _write(spare / "cpu.weight", LEAST)
         except OSError as error:
             return f"cgroup v2 is not delegated to this user: {error.strerror}"
-        return cls(base, home)
+        return cls(base, spare, home)
 
     @property
     def home(self) -> tuple[str, ...]:
         """The `cgroup.procs` file that moves a process back into the node's group."""
         return (str(self._home / "cgroup.procs"),)
 
-    def doors(self, slot: int) -> tuple[str, ...]:
+    def doors(self, slot: int, *, spare: bool = False) -> tuple[str, ...]:
         """Make a slot's group; return the `cgroup.procs` file to enter it."""
-        group = self._base / f"{SLOT}{slot}"
+        group = self._group(slot, spare)
         group.mkdir(exist_ok=True)
         return (str(group / "cgroup.procs"),)
 
     def limit(self, slot: int, limits: CgroupLimits) -> None:
         """Set the limits for the next attempt; out of memory kills all of it."""
-        group = self._base / f"{SLOT}{slot}"
+        group = self._group(slot, limits.spare)
         memory = limits.memory_bytes
         _write(group / "memory.max", str(memory) if memory else "max")
         with contextlib.suppress(OSError):  # There may be no swap to limit.
@@ -184,15 +206,23 @@ class SecondVersion:
         _write(group / "cpu.max", f"{quota} {PERIOD_US}")
         _write(group / "pids.max", str(limits.processes or "max"))
 
-    def out_of_memory(self, slot: int) -> int:
+    def out_of_memory(self, slot: int, *, spare: bool = False) -> int:
         """Return how many processes of a slot were killed for lack of memory."""
-        return self._kills.of(slot)
+        return self._kills.of((slot, spare))
+
+    def hurry(self, *, really: bool) -> None:
+        """Let tasks with spare CPU time end like others, or no longer."""
+        _write(self._bases[True] / "cpu.weight", USUAL if really else LEAST)
 
     def close(self) -> None:
         """Remove all empty groups; in a delegated group, the node's own stays."""
         self._kills.close()
-        _clear(self._base)
-        _remove(self._base)
+        for base in self._bases.values():
+            _clear(base)
+            _remove(base)
+
+    def _group(self, slot: int, spare: bool) -> Path:
+        return self._bases[spare] / f"{SLOT}{slot}"
 
 
 def _enable(group: Path) -> None:
@@ -219,16 +249,12 @@ def _first(name: str, cgroup: str, mountinfo: str) -> Cgroups | str:
                 homes[each], tops[each] = below(root, mount, path), mount
     if lacking := [each for each in CONTROLLERS if each not in homes]:
         return f"no version of cgroups has control of {' and '.join(lacking)} here"
-    # If somebody has limited the node's group, stay within it.
-    parents = tops if _is_free(homes["memory"]) else homes
+    # If somebody has limited the node's group, or one above it, stay within it.
+    parents = {
+        each: homes[each] if _is_limited(homes[each], tops[each]) else tops[each]
+        for each in CONTROLLERS
+    }
     return FirstVersion.open(homes, parents, name)
-
-
-def _is_free(memory: Path) -> bool:
-    try:
-        return int(_read(memory / "memory.limit_in_bytes")) >= LIMITED_V1
-    except (OSError, ValueError):
-        return False
 
 
 @final
@@ -239,9 +265,13 @@ class FirstVersion:
         self, homes: dict[str, Path], parents: dict[str, Path], name: str
     ) -> None:
         self._homes = homes
-        self._bases = {each: parents[each] / name for each in CONTROLLERS}
+        self._bases = {
+            (each, spare): parents[each] / f"{name}{SPARE if spare else ''}"
+            for each in CONTROLLERS
+            for spare in (False, True)
+        }
         self._kills = KillCounts(
-            lambda slot: self._group("memory", slot) / "memory.oom_control"
+            lambda key: self._group("memory", *key) / "memory.oom_control"
         )
 
     @classmethod
@@ -257,30 +287,33 @@ class FirstVersion:
             for base in found._bases.values():
                 base.mkdir(exist_ok=True)
                 _clear(base)
+            found.hurry(really=False)
         except OSError as error:
             return f"cgroup v1 cannot be used: {error.strerror}"
         return found
 
     @property
     def home(self) -> tuple[str, ...]:
-        """`cgroup.procs` files that move a process back into the node's groups."""
-        return tuple(str(self._homes[each] / "cgroup.procs") for each in CONTROLLERS)
+        """`tasks` files that move a thread back into the node's groups."""
+        return tuple(str(self._homes[each] / ENTRY_V1) for each in CONTROLLERS)
 
-    def doors(self, slot: int) -> tuple[str, ...]:
-        """Make a slot's groups; return the `cgroup.procs` files to enter them."""
-        for each in CONTROLLERS:
-            self._group(each, slot).mkdir(exist_ok=True)
-        groups = [self._group(each, slot) for each in CONTROLLERS]
-        return tuple(str(group / "cgroup.procs") for group in groups)
+    def doors(self, slot: int, *, spare: bool = False) -> tuple[str, ...]:
+        """Make a slot's groups; return the `tasks` files to enter them."""
+        groups = [self._group(each, slot, spare) for each in CONTROLLERS]
+        for each in groups:
+            each.mkdir(exist_ok=True)
+        return tuple(str(group / ENTRY_V1) for group in groups)
 
     def limit(self, slot: int, limits: CgroupLimits) -> None:
         """Set the limits for the next attempt of a slot."""
-        self._limit_memory(self._group("memory", slot), limits.memory_bytes)
-        cpu = self._group("cpu", slot)
+        self._limit_memory(
+            self._group("memory", slot, limits.spare), limits.memory_bytes
+        )
+        cpu = self._group("cpu", slot, limits.spare)
         _write(cpu / "cpu.cfs_period_us", str(PERIOD_US))
         quota = str(limits.quota_us) if limits.cpu_milli else UNLIMITED_V1
         _write(cpu / "cpu.cfs_quota_us", quota)
-        pids = self._group("pids", slot) / "pids.max"
+        pids = self._group("pids", slot, limits.spare) / "pids.max"
         _write(pids, str(limits.processes or "max"))
 
     def _limit_memory(self, group: Path, memory_bytes: int) -> None:
@@ -294,9 +327,14 @@ class FirstVersion:
         with contextlib.suppress(OSError):  # The kernel may not count swap.
             _write(both, size)
 
-    def out_of_memory(self, slot: int) -> int:
+    def out_of_memory(self, slot: int, *, spare: bool = False) -> int:
         """Return how many processes of a slot were killed for lack of memory."""
-        return self._kills.of(slot)
+        return self._kills.of((slot, spare))
+
+    def hurry(self, *, really: bool) -> None:
+        """Let tasks with spare CPU time end like others, or no longer."""
+        shares = self._bases["cpu", True] / "cpu.shares"
+        _write(shares, USUAL_V1 if really else LEAST_V1)
 
     def close(self) -> None:
         """Remove all groups, which must be empty."""
@@ -305,8 +343,39 @@ class FirstVersion:
             _clear(base)
             _remove(base)
 
-    def _group(self, controller: str, slot: int) -> Path:
-        return self._bases[controller] / f"{SLOT}{slot}"
+    def _group(self, controller: str, slot: int, spare: bool) -> Path:
+        return self._bases[controller, spare] / f"{SLOT}{slot}"
+
+
+# Limits that others have set.
+
+_LIMITS: Final = {
+    "memory.max": "max",
+    "memory.high": "max",
+    "cpu.max": "max",
+    "pids.max": "max",
+    "cpu.cfs_quota_us": "-1",
+    "memory.limit_in_bytes": "",
+}
+"""What each file says where there is no limit; of memory, v1 says a large number."""
+
+
+def _is_limited(own: Path, mount: Path) -> bool:
+    """Whether a group, or one above it, has a limit; batch systems set it above."""
+    groups = [each for each in (own, *own.parents) if each.is_relative_to(mount)]
+    return any(
+        _says_limit(group / name, free)
+        for group in groups
+        for name, free in _LIMITS.items()
+    )
+
+
+def _says_limit(path: Path, free: str) -> bool:
+    try:
+        told = _read(path).split()[0]
+    except (OSError, IndexError):
+        return False
+    return told != free if free else int(told) < LIMITED_V1
 
 
 # Files.
@@ -323,6 +392,10 @@ def _remove(group: Path) -> None:
         group.rmdir()
 
 
+SlotKey = tuple[int, bool]
+"""A slot, and whether it is one that gets spare CPU time only."""
+
+
 @final
 class KillCounts:
     """How many processes of each slot were killed for lack of memory.
@@ -331,11 +404,11 @@ class KillCounts:
     the files stay open.
     """
 
-    def __init__(self, path_of: Callable[[int], Path]) -> None:
+    def __init__(self, path_of: Callable[[SlotKey], Path]) -> None:
         self._path_of = path_of
-        self._files: dict[int, int] = {}
+        self._files: dict[SlotKey, int] = {}
 
-    def of(self, slot: int) -> int:
+    def of(self, slot: SlotKey) -> int:
         """Return the count of a slot; 0 if it has no group."""
         try:
             file = self._files.get(slot)
@@ -354,7 +427,7 @@ class KillCounts:
         for slot in list(self._files):
             self._forget(slot)
 
-    def _forget(self, slot: int) -> None:
+    def _forget(self, slot: SlotKey) -> None:
         file = self._files.pop(slot, None)
         if file is not None:
             os.close(file)

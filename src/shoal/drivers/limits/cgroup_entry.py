@@ -19,8 +19,8 @@ MYSELF: Final = b"0"
 def inside(doors: Sequence[str], home: Sequence[str]) -> Generator[None]:
     """Move this process into the cgroups of `doors`, and back to `home` at the end.
 
-    Both list `cgroup.procs` files. Raises `OSError` if a cgroup cannot be entered;
-    the task must not run then.
+    Both list `cgroup.procs` or `tasks` files. Raises `OSError` if a cgroup cannot be
+    entered; the task must not run then.
     """
     try:
         for path in doors:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from shoal.drivers.gpus.visible import slurm_gpus
 from shoal.drivers.limits.cgroup import below, mounts
 from shoal.model.text.bounds import AMOUNT_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+_CPUS_OF_NODES: Final = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?", re.ASCII)
 
 
 class DeviceLimits(msgspec.Struct, frozen=True):
@@ -37,15 +42,32 @@ def slurm_limits(env: Mapping[str, str]) -> DeviceLimits:
     """
     if "SLURM_JOB_ID" not in env:
         return DeviceLimits()
-    cpus = _amount(env, "SLURM_CPUS_ON_NODE")
-    memory_mib = _amount(env, "SLURM_MEM_PER_NODE")
-    if memory_mib is None and cpus is not None:
-        per_cpu = _amount(env, "SLURM_MEM_PER_CPU")
-        memory_mib = None if per_cpu is None else per_cpu * cpus
+    cpus = _amount(env, "SLURM_CPUS_ON_NODE") or _cpus_of_job(env)
+    gpus = len(slurm_gpus(env))
+    counts = {"NODE": 1, "CPU": cpus, "GPU": gpus}
+    memories = [
+        each * count
+        for per, count in counts.items()
+        if count and (each := _amount(env, f"SLURM_MEM_PER_{per}"))
+    ]  # A step inherits what its job was told, beside what it is told itself.
     return DeviceLimits(
         None if cpus is None else 1_000 * cpus,
-        None if memory_mib is None else memory_mib << 20,
+        min(memories) << 20 if memories else None,
     )
+
+
+def _cpus_of_job(env: Mapping[str, str]) -> int | None:
+    """Return the CPUs of this node, of a list such as `8(x2),4`: two nodes with 8."""
+    node = _amount(env, "SLURM_NODEID") or 0
+    for part in env.get("SLURM_JOB_CPUS_PER_NODE", "").split(","):
+        found = _CPUS_OF_NODES.fullmatch(part.strip())
+        if found is None:
+            return None
+        nodes = int(found[2] or 1)
+        if node < nodes:
+            return int(found[1])
+        node -= nodes
+    return None
 
 
 def _amount(env: Mapping[str, str], name: str) -> int | None:
@@ -124,33 +146,45 @@ _MEMORY: Final = {
 
 @final
 class MemoryGroup:
-    """The cgroup that limits the memory of this process most, if any does."""
+    """The cgroups that limit the memory of this process, if any do."""
 
-    def __init__(self, folder: Path | None = None, limit: str = "memory.max") -> None:
-        self._folder = folder
-        self._limit = limit
+    def __init__(self, limits: Sequence[Path] = ()) -> None:
+        """Look at these files, which hold limits."""
+        self._limits = tuple(limits)
 
     @classmethod
     def find(
         cls, cgroup: str | None = None, mountinfo: str | None = None
     ) -> MemoryGroup:
-        """Return the group with the tightest limit."""
-        found = [
-            (limit, folder, name)
-            for kinds, folder in _groups(*_told(cgroup, mountinfo))
-            if kinds & {"", "memory"}
-            for name in _MEMORY
-            if (limit := _number(folder / name))
-        ]
-        return cls(*min(found)[1:]) if found else cls()
+        """Return the groups of this process that have a limit.
+
+        Of groups in each other, an outer one may be nearer to its limit: others are in
+        it, too.
+        """
+        return cls(
+            [
+                folder / name
+                for kinds, folder in _groups(*_told(cgroup, mountinfo))
+                if kinds & {"", "memory"}
+                for name in _MEMORY
+                if _number(folder / name)
+            ]
+        )
 
     def available(self, otherwise: int) -> int:
-        """Return how much more memory there is before the limit."""
-        if self._folder is None or not (most := _number(self._folder / self._limit)):
-            return otherwise
-        current, reclaimable = _MEMORY[self._limit]
-        used = _number(self._folder / current) or 0
-        return max(0, most - used + _count(self._folder / "memory.stat", reclaimable))
+        """Return how much more memory there is before the nearest limit."""
+        left = [_left(path) for path in self._limits]
+        return min((each for each in left if each is not None), default=otherwise)
+
+
+def _left(limit: Path) -> int | None:
+    """Return how far a group is from its limit; None if that was lifted."""
+    most = _number(limit)
+    if most is None:
+        return None
+    current, reclaimable = _MEMORY[limit.name]
+    used = _number(limit.parent / current) or 0
+    return max(0, most - used + _count(limit.parent / "memory.stat", reclaimable))
 
 
 def _count(path: Path, name: str) -> int:

@@ -29,6 +29,7 @@ import socket
 import termios
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
+from shoal.drivers.limits.cpu_priority import lower
 from shoal.drivers.sandbox import connecting, mounts
 from shoal.drivers.sandbox.privileges import (
     call,
@@ -76,7 +77,6 @@ SHOWN: Final = "/shown"
 """Where readable folders below `SCRATCH` are mounted, by number, until needed."""
 
 INNER_UID: Final = 1000
-TASK_NICE: Final = 5  # The node and its owner go first.
 TASK_OOM_SCORE: Final = "500"  # Out of memory, tasks are killed first.
 FILES: Final = 3  # stdin, stdout and stderr of a task
 
@@ -361,8 +361,7 @@ class Keeper:
         os.setsid()
         if terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        if os.getpriority(os.PRIO_PROCESS, 0) < TASK_NICE:  # Less takes a privilege.
-            os.setpriority(os.PRIO_PROCESS, 0, TASK_NICE)
+        lower(0, spare_cpu=entry.spare_cpu)
         call("setns", self._inner, NEWUSER)
         os.setresgid(INNER_UID, INNER_UID, INNER_UID)
         os.setresuid(INNER_UID, INNER_UID, INNER_UID)

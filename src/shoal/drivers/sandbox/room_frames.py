@@ -35,6 +35,7 @@ class RoomEntry(NamedTuple):
     argv: Sequence[str]
     file_bytes: int = 0  # size limit of one file; 0: no limit
     terminal: bool = False  # its files are a terminal, whose other side is answered
+    spare_cpu: bool = False  # it runs only when nothing else wants the CPU
 
 
 class RoomAnswer(NamedTuple):
@@ -50,7 +51,7 @@ def packed(entry: RoomEntry) -> bytes:
     packer = Packer().text(entry.directory)
     packer.number(entry.scratch_bytes).number(entry.processes_max)
     packer.texts(entry.shown).texts(entry.env).texts(entry.argv)
-    packer.number(entry.file_bytes).number(entry.terminal)
+    packer.number(entry.file_bytes).number(entry.terminal).number(entry.spare_cpu)
     return packer.body()
 
 
@@ -66,6 +67,7 @@ def unpacked(data: bytes) -> RoomEntry:
         argv=fields.texts(),
         file_bytes=fields.number(),
         terminal=_flag(fields.number()),
+        spare_cpu=_flag(fields.number()),
     )
     fields.end()
     if not entry.argv:

@@ -26,9 +26,10 @@ import time
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from shoal.drivers.limits.cgroup_entry import inside
+from shoal.drivers.limits.cpu_priority import lower, lower_session
 from shoal.drivers.limits.usage_watch import UsageWatch
 from shoal.drivers.sandbox import seccomp
-from shoal.drivers.sandbox.keeper import TASK_NICE, TASK_OOM_SCORE
+from shoal.drivers.sandbox.keeper import TASK_OOM_SCORE
 from shoal.drivers.sandbox.privileges import leave_keyring
 from shoal.drivers.sandbox.room_frames import RoomEntry
 from shoal.drivers.sandbox.rooms import RoomError, SandboxRoom, in_memory
@@ -36,6 +37,7 @@ from shoal.drivers.sandbox.visit_frames import IN_SETUP, INPUT_TAKEN, NO_INPUT
 from shoal.drivers.supervisor.frame_fields import FrameError
 from shoal.drivers.supervisor.process_tree import (
     HEARD,
+    descendants,
     give_notice,
     kill_all_below,
 )
@@ -80,7 +82,7 @@ The packages above are stubs, because the real ones import packages that a super
 lacks.
 """
 
-PIECE_BYTES_MAX: Final = 32_768
+PIECE_BYTES_MAX: Final = 65_536
 """Most bytes read from a pipe at once and sent in one frame."""
 
 OPEN_FILES_MAX: Final = 65_536
@@ -307,11 +309,15 @@ class SupervisedRun:
                 argv,
                 start.file_bytes,
                 terminal,
+                start.spare_cpu,
             )
             try:
                 self.room.start(entry, files)
             except (RoomError, FrameError, OSError) as error:
                 raise NotStartedError(f"not started in its sandbox: {error}") from error
+            if start.spare_cpu and not start.doors:
+                for pid in descendants(self.room.pid):
+                    lower_session(pid)
             self.exit_fd = self.room.line.fileno()
             if terminal:
                 self._input = self.room.take_terminal()
@@ -342,7 +348,7 @@ class SupervisedRun:
         with contextlib.suppress(OSError):
             if most := self.start.file_bytes:
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
-            os.setpriority(os.PRIO_PROCESS, pid, TASK_NICE)
+            lower(pid, spare_cpu=self.start.spare_cpu)
             fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
             os.write(fd, TASK_OOM_SCORE.encode())
             os.close(fd)
@@ -539,7 +545,7 @@ class Supervisor:
 
     def _room_for(self, start: StartAttempt) -> SandboxRoom:
         """Return the sandbox for a task, evicting the least recently used if needed."""
-        key = tuple(start.room)
+        key = (*start.room, *start.doors)
         room = self._rooms.pop(key, None)
         if room is not None and not room.stands:
             room.close()
@@ -549,7 +555,7 @@ class Supervisor:
                 self._rooms.pop(next(iter(self._rooms))).close()
             mark = [f"{name}={value}" for name, value in os.environ.items()]
             with inside(start.doors, start.home):
-                room = SandboxRoom(key, mark, start.uplink)
+                room = SandboxRoom(start.room, mark, start.uplink)
         self._rooms[key] = room
         return room
 

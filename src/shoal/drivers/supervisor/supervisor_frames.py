@@ -63,7 +63,7 @@ class StartAttempt(NamedTuple):
     room: Sequence[str]  # command that builds a reusable sandbox; empty: none
     secrets: Sequence[str]  # replaced by stars in kept output
     argv: Sequence[str]
-    doors: Sequence[str] = ()  # `cgroup.procs` files of the task's cgroups
+    doors: Sequence[str] = ()  # files to enter the task's cgroups
     home: Sequence[str] = ()  # and of the node's
     folder: str = ""  # the folder that `disk_bytes` limits
     disk_bytes: int = 0  # watched and enforced here; 0 for no limit
@@ -72,6 +72,7 @@ class StartAttempt(NamedTuple):
     uplink: Sequence[str] = ()  # command that connects the room's network
     caches: Sequence[str] = ()  # `BYTES:FOLDER` of other folders that are limited
     stdin: str = "none"  # or "pipe" or "terminal", which a visit can take
+    spare_cpu: bool = False  # it runs only when nothing else wants the CPU
 
 
 SHARED: Final = frozenset({"shown", "room", "doors", "home", "uplink"})
@@ -160,6 +161,7 @@ def unpack_start(body: bytes) -> StartAttempt:
         uplink=fields.texts(),
         caches=fields.texts(),
         stdin=fields.text(),
+        spare_cpu=bool(fields.number()),
     )
     fields.end()
     if not start.argv:

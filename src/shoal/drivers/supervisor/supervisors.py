@@ -2,9 +2,10 @@
 
 A supervisor (`supervisor.py`) runs one attempt at a time. Starting one costs about 5 MB
 and 20 ms, so it is reused: `get` takes an idle one or starts one, `put` returns it, and
-up to `IDLE_MAX` stay idle. At most `SUPERVISORS_MAX` are out; further runs wait. The
-node reads one socket for each, and holds no pipe, pidfd or timer for a task. Output
-waits in the supervisor while `PENDING_BYTES_MAX` of it are pending in the node.
+up to `IDLE_MAX` stay idle. Those that nobody wanted for `REST_S` end, with the
+sandboxes they keep, but for a few. At most `SUPERVISORS_MAX` are out; further runs
+wait. The node reads one socket for each, and holds no pipe, pidfd or timer for a task.
+Output waits in the supervisor while `PENDING_BYTES_MAX` of it are pending in the node.
 """
 
 from __future__ import annotations
@@ -34,11 +35,15 @@ from shoal.drivers.task_socket import TaskSocket
 
 SUPERVISORS_MAX: Final = 1_024
 IDLE_MAX: Final = 32
+REST_S: Final = 10.0
+KEPT_MIN: Final = 2
+"""How many stay idle however long, of a driver that warms any up."""
+
 PENDING_BYTES_MAX: Final = 4 * supervisor.PIECE_BYTES_MAX
 """Output of one task that may wait in the node before reading is paused."""
 
 FDS_FROM: Final = 10
-READ_BYTES: Final = 1 << 16
+READ_BYTES: Final = 1 << 17
 KILL_WAIT_S: Final = 10.0
 HERE: Final = Path(__file__).parents[1]
 _LOST: Final = b"?"
@@ -80,6 +85,7 @@ class SupervisorProcess(asyncio.BufferedProtocol):
         self._pending_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
         self.visits: VisitLine | None = None
+        self.idle_since = 0.0  # by the clock of the loop, while it is idle
 
     async def start(self, mark: str) -> None:
         """Start the process in its own session, without our environment.
@@ -289,7 +295,10 @@ class Supervisors:
         self._folder = folder
         self._sockets = sockets
         self._mark = mark
-        self._idle: list[SupervisorProcess] = []
+        self._idle: list[SupervisorProcess] = []  # the one that was used last is last
+        self._kept = 0  # so many stay, however long they rest
+        self._rest: asyncio.TimerHandle | None = None
+        self._ending: set[asyncio.Task[None]] = set()
         self._busy: dict[int, SupervisorProcess] = {}
         self._slots: list[int] = []  # free for reuse
         self._slots_used = 0
@@ -317,18 +326,42 @@ class Supervisors:
             self.lost += used.lost
             await self._retire(used)
         else:
-            self._idle.append(used)
+            self._leave_idle(used)
 
     async def warm(self, count: int) -> None:
         """Start supervisors ahead, so that the first tasks do not wait."""
-        while len(self._idle) < min(count, IDLE_MAX):
-            self._idle.append(await self._start())
+        count = min(count, IDLE_MAX)
+        self._kept = max(count, KEPT_MIN) if count else 0
+        while len(self._idle) < count:
+            self._leave_idle(await self._start())
 
     async def close(self) -> None:
         """End all supervisors; none may be busy."""
         assert not self._busy, "runs end before their driver"
+        if self._rest is not None:
+            self._rest.cancel()
         idle, self._idle = self._idle, []
-        await asyncio.gather(*(self._retire(each) for each in idle))
+        await asyncio.gather(*(self._retire(each) for each in idle), *self._ending)
+
+    def _leave_idle(self, used: SupervisorProcess) -> None:
+        loop = asyncio.get_running_loop()
+        used.idle_since = loop.time()
+        self._idle.append(used)
+        if self._rest is None and len(self._idle) > self._kept:
+            self._rest = loop.call_later(REST_S, self._end_rested)
+
+    def _end_rested(self) -> None:
+        """End those that nobody wanted for long, and look again when others may be."""
+        loop = asyncio.get_running_loop()
+        self._rest = None
+        while len(self._idle) > self._kept:
+            left_s = self._idle[0].idle_since + REST_S - loop.time()
+            if left_s > 0:
+                self._rest = loop.call_later(left_s, self._end_rested)
+                return
+            ending = loop.create_task(self._retire(self._idle.pop(0)))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
     async def _take_idle(self, cpus: str) -> SupervisorProcess | None:
         while self._idle:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from shoal.model.text.bounds import MILLI_MAX
-from shoal.model.units import format_cpu
+from shoal.model.units import format_cpu, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -65,6 +65,15 @@ def module_missing(capacity: Capacity, profile: Profile) -> str | None:
         if module in capacity.lacks:
             return f"no {module} here"
     return None
+
+
+def time_short(capacity: Capacity, profile: Profile) -> str | None:
+    """Say that a worker may end before a task does, if that is known."""
+    left_s, wanted_s = capacity.longest_s, profile.longest_s
+    if left_s is None or wanted_s <= left_s:
+        return None
+    left, wanted = format_duration(left_s), format_duration(wanted_s)
+    return f"takes tasks of at most {left} now, it may take {wanted}"
 
 
 def loan_missing(capacity: Capacity, profile: Profile) -> str | None:

@@ -1,8 +1,9 @@
 """Cache affinity: among equal workers, prefer one that has the code already.
 
-The first number of a ranking's key is what the ranking is about: load, waste, distance.
-A warm worker wins only among workers with the same first number, before the other
-numbers are compared. So warmth costs nothing that the policy cares about.
+The first number of a ranking's key is what the ranking is about: load, waste, distance,
+unless its `concern` says otherwise. A warm worker wins only among workers that are no
+worse in that, before all else is compared. So warmth costs nothing that a policy cares
+about.
 """
 
 from __future__ import annotations
@@ -89,15 +90,15 @@ class WarmFirst:
         most = self._cached(row)
         if most == len(self._marks):
             return best
-        need, key_of = self.need, self._ranking.key
-        limit = key_of(need, row)[0]
+        need, key_of, concern = self.need, self._ranking.key, self._ranking.concern
+        limit = concern(key_of(need, row))
         found: list[tuple[int, Key, NodeId, int]] = []
         for index in self._warm:
             other = self._rows[index]
             if other is None or other.node in skip or not other.fits(need):
                 continue
             key, cached = key_of(need, other), self._cached(other)
-            if key[0] <= limit and cached > most:
+            if concern(key) <= limit and cached > most:
                 found.append((-cached, key, other.node, index))
         if not found:
             self._warm = []

@@ -5,17 +5,21 @@ Narrow links above a leaf may slow a gang down by more than it would have to wai
 all others that cross them too. So a gang takes a wider place than it would need in an
 idle shoal only if it expects to lose less by it than it has lost by waiting.
 
-Tasks that do not talk go where they keep free GPUs usable for others, then to workers
-in use before idle ones, and then to the nearest: this node itself, if it is idle.
+Tasks that do not talk still fetch their files, and bring back what they made. So they
+stay within the local network if there is room, and else go no further than they must.
+There they go where they keep free GPUs usable for others, then to workers in use before
+idle ones, and then to the nearest: this node itself, if it is idle.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from shoal.policy.ranking.forage import LearnedForage
+from shoal.policy.ranking.gradient import STEPS
 from shoal.policy.ranking.ranking import RankedPolicy, Ranking
+from shoal.policy.table.domains import LOCAL_US
 from shoal.policy.table.gang_room import GangRoom
 
 if TYPE_CHECKING:
@@ -26,10 +30,14 @@ if TYPE_CHECKING:
     from shoal.policy.interface import Chooser, Chosen, GangNeed, PlacementRequest
     from shoal.policy.ranking.gradient import Gradient
     from shoal.policy.table.gang_planner import GangPlan
-    from shoal.policy.table.rows import RowRoom
+    from shoal.policy.table.rows import Floats, Ints, RowRoom
     from shoal.policy.table.shortlist import Key, WhenFuller
     from shoal.policy.table.task_shapes import Need
     from shoal.policy.table.worker_table import WorkerTable
+
+
+FAR_US: Final = tuple(LOCAL_US * 8**n for n in range(4))
+"""Round trips beyond which a worker is no longer near, and further, and further."""
 
 
 @final
@@ -58,7 +66,7 @@ class CompactGangs(RankedPolicy):
 
 @final
 class _LeastWasteNearby(Ranking):
-    """Least waste of GPUs, then the fullest worker, then the nearest."""
+    """No further than need be, least waste of GPUs, the fullest, then the nearest."""
 
     name = "compact"
     when_fuller: WhenFuller = "unclear"
@@ -67,8 +75,14 @@ class _LeastWasteNearby(Ranking):
         self.gradient = gradient
 
     def key(self, need: Need, room: RowRoom) -> Key:
-        """Compare the growth of waste, then free GPUs, then the cost of the path."""
-        return (*self.gradient.key(need, room), room.gpu_milli, room.path_cost_us)
+        """Compare how far it is and the waste, then free GPUs, then the exact path."""
+        waste, cost_us = self.gradient.key(need, room)[0], room.path_cost_us
+        far = sum(1 * (cost_us > bound_us) for bound_us in FAR_US)
+        return (far * STEPS + waste, room.gpu_milli, cost_us)
+
+    def concern(self, key: Key) -> float | Ints | Floats:
+        """Return the waste: what is cached need not be fetched, however far it is."""
+        return key[0] % STEPS
 
 
 @final

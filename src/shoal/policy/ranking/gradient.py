@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_left
 from math import floor, log
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,10 @@ V = TypeVar("V")
 
 Typical: TypeAlias = tuple[tuple[Profile, int], ...]
 """Profiles and how often each was seen."""
+
+
+STEPS: Final = 100
+"""A growth is one of so many steps."""
 
 
 class FreeColumns(NamedTuple):

@@ -16,7 +16,7 @@ from shoal.policy.ranking.cache_affinity import WarmFirst
 if TYPE_CHECKING:
     from shoal.model.resources import Profile
     from shoal.policy.interface import Chooser, PlacementRequest
-    from shoal.policy.table.rows import RowRoom
+    from shoal.policy.table.rows import Floats, Ints, RowRoom
     from shoal.policy.table.shortlist import Key, WhenFuller
     from shoal.policy.table.task_shapes import Need
     from shoal.policy.table.worker_table import WorkerTable
@@ -61,6 +61,10 @@ class Ranking(RankedPolicy):
 
         `room` is one worker, or columns of all workers: use arithmetic that does both.
         """
+
+    def concern(self, key: Key) -> float | Ints | Floats:
+        """Return the part of a key that a warm worker may not be worse in."""
+        return key[0]
 
     def ranking_for(self, profile: Profile, count: int) -> Ranking:
         """Return itself."""

@@ -85,6 +85,10 @@ class LinkLoad:
         if not at:
             del self._at[node]
 
+    def gangs_at(self, node: NodeId) -> int:
+        """Return how many gangs that are known have tasks at a worker."""
+        return len(self._at.get(node, ()))
+
     @property
     def crossing(self) -> Mapping[DomainPath, int]:
         """How many gangs talk over the uplinks of each domain, if any."""

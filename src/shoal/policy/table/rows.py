@@ -196,7 +196,8 @@ class WorkerRow:
 
     def _number_make(self) -> int:
         """Return a number for what stays the same here, so that a state is short."""
-        make = (self.drivers, self.labels, self.lacks, self.lends, *self.kinds)
+        own = (self.labels, self.lacks, self.lends, self.capacity.longest_s)
+        make = (self.drivers, *own, *self.kinds)
         self._make = self._all_kinds.number_of_state(make)
         return self._make
 
@@ -406,8 +407,13 @@ class WorkerRow:
         near = most_us is None or self.path_cost_us <= most_us
         has_all = need.modules.isdisjoint(self.lacks)
         named = not need.nodes or self.node in need.nodes
-        lends = need.uses <= self.lends
+        lends = need.uses <= self.lends and self.lasts(need)
         return named and near and has_all and lends and need.labels <= self.labels
+
+    def lasts(self, need: Need) -> bool:
+        """Tell whether the worker is there as long as a task may take."""
+        most_s = self.capacity.longest_s
+        return most_s is None or need.longest_s <= most_s
 
     def _has_shares(self, need: Need, size: int) -> bool:
         free = self.gpu_free

@@ -111,6 +111,7 @@ class Need:
         self.labels = frozenset(profile.labels)
         self.modules = frozenset(profile.modules)
         self.uses = frozenset(profile.uses)
+        self.longest_s = profile.longest_s
         self.driver = shape.driver
         self.rtt_max_us = shape.rtt_max_us
         self.nodes = frozenset(shape.nodes)
@@ -120,6 +121,7 @@ class Need:
             or profile.modules
             or shape.nodes
             or profile.uses
+            or profile.longest_s
             or shape.rtt_max_us is not None
         )
         self.gpu = gpu

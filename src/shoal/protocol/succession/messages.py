@@ -31,7 +31,8 @@ class Keep(Message, frozen=True, tag="keep"):
 
     They follow on the first `start` entries. The log is of use from `base` entries on:
     so many there were when the term began. Without entries it says that the scheduler
-    lives. `over` says that the job has ended, and need not be kept.
+    lives. `over` says that the job has ended, and need not be kept. `forward` says that
+    the receiver is to schedule the job alone, once it has all of it and was let.
     """
 
     job: JobId
@@ -42,6 +43,7 @@ class Keep(Message, frozen=True, tag="keep"):
     beat: Count
     entries: Entries = ()
     over: bool = False
+    forward: bool = False
 
 
 class Kept(Message, frozen=True, tag="kept"):
@@ -108,6 +110,16 @@ class Adoption(Message, frozen=True, tag="adoption"):
     term: Count
     lease_s: Seconds
     claims: Annotated[tuple[Claim, ...], Meta(max_length=LEASES_MAX)]
+
+
+class SchedulerLoad(Message, frozen=True, tag="scheduler-load"):
+    """The sender schedules about so many tasks that have not ended.
+
+    Whoever says this takes whole jobs of its owner, unless it is `full`.
+    """
+
+    open: Count
+    full: bool = False
 
 
 ToKeeper = Keep | Kept | Candidacy | Ballot | Handover

@@ -297,7 +297,7 @@ class Artifacts:
         if machine is None:
             return
         for each in machine.book.jobs.values():
-            if each.members and each.state == "active":
+            if each.state == "active":
                 self._held.setdefault(each.job.id, None)  # It may have been taken up.
         for job, ended_at in list(self._held.items()):
             record = machine.book.jobs.get(job)

@@ -92,7 +92,8 @@ class TaskStaging:
         self.environments: EnvironmentMaker | None = None  # if tasks run here
 
     @property
-    def _node(self) -> NodeId:
+    def node(self) -> NodeId:
+        """The node whose tasks these are."""
         return self._identity.node
 
     async def stage(self, driver: Driver, start: StartTask) -> None:
@@ -165,7 +166,7 @@ class TaskStaging:
     async def _fill(
         self, directory: Path, tree: BlobId | None, effect: StartTask
     ) -> None:
-        sources = [n for n in (effect.attempt.scheduler,) if n != self._node]
+        sources = [n for n in (effect.attempt.scheduler,) if n != self.node]
 
         def told(fetched: int, total: int) -> None:
             if total:
@@ -222,7 +223,7 @@ class TaskStaging:
         known = (effect.attempt.scheduler, *effect.gang)
         return TaskCalls(
             self._blobs,
-            self._node,
+            self.node,
             holder_of(effect.attempt),
             tuple(dict.fromkeys(known)),
             lambda: driver.prepare(effect.attempt),
@@ -262,7 +263,7 @@ class TaskStaging:
             return outcome
         directory = driver.prepare(attempt)
         holder = (
-            results_of(order) if attempt.scheduler == self._node else holder_of(attempt)
+            results_of(order) if attempt.scheduler == self.node else holder_of(attempt)
         )
         try:
             tree, notes = await asyncio.to_thread(
@@ -287,7 +288,7 @@ class TaskStaging:
         if outcome.exit_code is None:
             return outcome
         attempt, store = order.attempt, self._blobs.store
-        is_ours = attempt.scheduler == self._node
+        is_ours = attempt.scheduler == self.node
         holder = results_of(order) if is_ours else holder_of(attempt)
         loop = asyncio.get_running_loop()
         loop.call_later(REPORT_HELD_S, store.release, holder_of(attempt))

@@ -68,7 +68,30 @@ CLEAR_AGAIN_S: Final = 10.0
 """After so long it is tried again to end what a driver could not end."""
 
 OUTPUT_RATE_BYTES_S: Final = 4 << 20
-"""What a task may send of its output on average; beyond it, it is slowed down."""
+"""What a task may send to another node on average; beyond it, it is slowed down."""
+
+OUTPUT_HERE_BYTES_S: Final = 512 << 20
+"""What all tasks of this node's own jobs may write together, to leave it some time."""
+
+AHEAD_S, AHEAD_HERE_S = 1.0, 0.02
+"""How far output may be ahead of these rates before a task waits."""
+
+
+class OutputPace:
+    """Slows tasks down that write faster than a rate."""
+
+    def __init__(self, bytes_s: int, ahead_s: float) -> None:
+        """Let a burst pass that the rate would need `ahead_s` for."""
+        self._bytes_s = bytes_s
+        self._ahead_s = ahead_s
+        self._free_at = 0.0  # when the output so far fits the rate
+
+    async def spend(self, size: int) -> None:
+        """Wait until the output so far fits the rate."""
+        now = asyncio.get_running_loop().time()
+        self._free_at = max(self._free_at, now) + size / self._bytes_s
+        if (early_s := self._free_at - now - self._ahead_s) > 0.0:
+            await asyncio.sleep(early_s)
 
 
 class GpuPeak(msgspec.Struct):
@@ -116,6 +139,7 @@ class TaskRunner:
         self._stopped: set[Attempt] = set()  # running attempts asked to stop
         self._gpu_peaks: dict[Attempt, GpuPeak] = {}  # of running attempts with GPUs
         self._full: dict[NodeId, asyncio.Event] = {}  # set when there is room again
+        self._pace_here = OutputPace(OUTPUT_HERE_BYTES_S, AHEAD_HERE_S)
         self._closed = False
         # Ended attempts whose folders go; one chore at a time removes them.
         self._unwanted: list[tuple[Driver, Attempt]] = []
@@ -201,6 +225,12 @@ class TaskRunner:
             full.set()  # Those who wait look again.
         if effect.paused:
             self._full[effect.scheduler] = asyncio.Event()
+
+    def _pace(self, effect: StartTask) -> OutputPace:
+        """Return what limits the output of an attempt."""
+        if effect.attempt.scheduler == self._artifacts.staging.node:
+            return self._pace_here
+        return OutputPace(OUTPUT_RATE_BYTES_S, AHEAD_S)
 
     async def _room(self, attempt: Attempt) -> None:
         """Wait while an attempt's scheduler is behind, unless it is to stop."""
@@ -315,7 +345,9 @@ class TaskRunner:
         if effect.attempt in self._stopped:
             return Outcome("not-started", reason="stopped before it started")
         redaction = Redaction(order.secrets.values())
-        watcher = _Watcher(effect.attempt, self._feed, redaction, self._room)
+        watcher = _Watcher(
+            effect.attempt, self._feed, redaction, self._room, self._pace(effect)
+        )
         with self._artifacts.stdout_of(order) as watcher.kept:
             outcome = await self._driven(driver, order, watcher)
             await window.open("end")
@@ -378,15 +410,16 @@ class _Watcher:
         feed: Callable[[Event], None],
         redaction: Redaction,
         room: Callable[[Attempt], Awaitable[None]],
+        pace: OutputPace,
     ) -> None:
         self._attempt = attempt
         self._room = room
+        self._pace = pace
         self._feed = feed
         self._redaction = redaction
         self._streams: dict[Stream, Redacted] = {}  # used only if there are secrets
         self._last_words = LastWords()
         self.kept: KeptStdout | None = None  # also receives the whole stdout
-        self._free_at = 0.0  # when the output so far fits the rate limit
         self._told = 0  # bytes of reports of metrics so far
 
     async def wrote(self, stream: Stream, offset: int, data: bytes) -> None:
@@ -395,11 +428,7 @@ class _Watcher:
             shown = self._streams.setdefault(stream, Redacted(self._redaction))
             offset, data = shown.feed(offset, data)
         self._pass_on(stream, offset, data)
-        loop = asyncio.get_running_loop()
-        spent_s = len(data) / OUTPUT_RATE_BYTES_S
-        self._free_at = max(self._free_at, loop.time()) + spent_s
-        if (ahead_s := self._free_at - loop.time()) > 1.0:
-            await asyncio.sleep(ahead_s - 1.0)
+        await self._pace.spend(len(data))
         await self._room(self._attempt)
 
     def end(self) -> None:

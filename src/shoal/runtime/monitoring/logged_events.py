@@ -27,6 +27,7 @@ ALONE: Final = frozenset({Submitted, Returned, Answered, Finished, Cancelled, Re
 """Entries that one happening tells of; a gang that is assigned has several."""
 
 
+ENDS: Final = {"failed": "failed", "cancelled": "was cancelled"}
 JUDGED: Final = {
     "disagreed": "disagreed with others",
     "failed": "failed where others did not",
@@ -100,7 +101,8 @@ def _told(entry: Entry) -> Iterator[Told]:
             yield "returned", text, job_of(entry.task), entry.task, None
         case Finished():
             why = entry.reason or (entry.outcome.reason if entry.outcome else "")
-            text = f"{entry.task} is {entry.state}" + (f": {why}" if why else "")
+            end = ENDS.get(entry.state, f"is {entry.state}")
+            text = f"{entry.task} {end}" + (f": {why}" if why else "")
             yield entry.state, text, job_of(entry.task), entry.task, None
         case Cancelled():
             why = f": {entry.reason}" if entry.reason else ""

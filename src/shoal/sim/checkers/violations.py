@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
 from typing import final
 
 import msgspec
@@ -26,7 +28,19 @@ class Violations:
 
     def __init__(self, agenda: Agenda) -> None:
         self.found: list[Violation] = []
+        self.traceback = ""  # of a machine's exception, if any
         self._agenda = agenda
+
+    def found_in(self, run: Callable[[], None]) -> tuple[Violation, ...]:
+        """Run a world to its end; a machine that raises has broken a promise, too."""
+        try:
+            run()
+        except Exception as error:  # noqa: BLE001 - A machine never raises.
+            self.traceback = traceback.format_exc()
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+            self.report("RAISED", f"{type(error).__name__} in {where} {place.line}")
+        return tuple(self.found)
 
     def report(self, id_: str, what: str) -> None:
         """Record a broken promise and stop the world."""

@@ -1,1 +1,1 @@
-"""Owners who come and go, programs that take memory, and the promises."""
+"""Owners, their programs, workers that are there for a time, and the promises."""

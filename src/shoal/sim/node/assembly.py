@@ -23,6 +23,7 @@ from shoal.core.forwarding.forwarded_calls import CallForwarding
 from shoal.core.housekeeping.past_needs import PastNeeds, needs_kept
 from shoal.core.housekeeping.usage_ledger import UsageLedger
 from shoal.core.leasing.worker import Worker
+from shoal.core.lending.lifetime import Lifetime
 from shoal.core.mail.task_mail import TaskMail
 from shoal.core.membership.membership import Membership
 from shoal.core.membership.roster import Roster
@@ -69,13 +70,15 @@ def join_roles(
             policies=policies,
             heard=gossip.known,
             path_cost=path_cost,
+            forward=life.spec.forward,
             rng=_stream(life),
             now=life.now,
         )
     grant = life.spec.grant
     calls = CallForwarding(roster, None if grant is None else grant.owner)
     mail = TaskMail(life.spec.id, scheduler)
-    roles = (_worker(life, roster), scheduler, _gate(life))
+    worker = _worker(life, roster)
+    roles = (worker, scheduler, _gate(life), _lifetime(life, worker))
 
     def path(one: NodeId, other: NodeId) -> Path | None:
         return proximity.map.between(one, other)
@@ -86,7 +89,7 @@ def join_roles(
     needs = PastNeeds(life.spec.id, roster, life.journal)
     owner = None if grant is None else grant.owner
     channels = Channels(roster, owner, life.number, scheduler)
-    neighbours, proximity = _neighbours(life), _proximity(life, roles[0], blobs)
+    neighbours, proximity = _neighbours(life), _proximity(life, worker, blobs)
     finding = (neighbours, proximity)
     machines = (gossip, *roles, calls, *others, channels, *finding, usage, needs)
     return Peer(
@@ -126,6 +129,13 @@ def _worker(life: NodeLife, roster: Roster) -> Worker | None:
         journal=life.journal,
         rng=_stream(life),
     )
+
+
+def _lifetime(life: NodeLife, worker: Worker | None) -> Lifetime | None:
+    limits = (life.spec.time_limit_s, life.spec.idle_timeout_s)
+    if worker is None or limits == (None, None):
+        return None
+    return Lifetime(worker, *limits)
 
 
 def _admission(life: NodeLife, roster: Roster) -> AdmissionControl:

@@ -59,6 +59,7 @@ from shoal.core.housekeeping.retention import KeepRule
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.machine import Decider
 from shoal.core.membership.grant_renewal import renewed
+from shoal.core.succession.forwarding import STAY, ForwardRule
 from shoal.model.ids import BlobId, NodeId, OwnerId
 from shoal.model.job import Task
 from shoal.model.resources import Capacity
@@ -104,6 +105,9 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     gates: tuple[str, ...] = ()  # addresses of members that it contacts at start
     keep: KeepRule = KeepRule()  # of ended jobs, if it is a scheduler
     network: NetworkOpened | None = None  # told at each boot, if it has neighbours
+    forward: ForwardRule = STAY  # which jobs go to other schedulers
+    time_limit_s: float | None = None  # how long its machine is there after a boot
+    idle_timeout_s: float | None = None  # idle for so long, it leaves
 
 
 class NodeLife(msgspec.Struct, frozen=True, kw_only=True):

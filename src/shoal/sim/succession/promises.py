@@ -12,6 +12,10 @@
 | S8 | when a success is acknowledged, most members have its outputs |
 | S9 | at the end the node that has a job has the outputs of all tasks that are done |
 | S10 | a task starts with its code and the outputs of all tasks that it needs |
+| S14 | a scheduler starts no task of a job that was forwarded to another |
+| S15 | a job of which a task has begun is forwarded only if its scheduler leaves |
+
+What is promised of a node that hands its jobs over is in `handovers`.
 """
 
 from __future__ import annotations
@@ -28,11 +32,14 @@ from shoal.core.durability.journal import (
     Led,
     Submitted,
 )
+from shoal.core.events import DepartureNear
 from shoal.core.peer import Peer
 from shoal.model.ids import JobId, TaskId
 from shoal.protocol.messages import Acknowledgement, Assignment
+from shoal.protocol.succession.messages import Handover
 from shoal.sim.node.host import HostWatch, SimHost
 from shoal.sim.node.staging import needed_by
+from shoal.sim.succession.handovers import HandoverPromises
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from shoal.core.scheduling.scheduler import Scheduler
     from shoal.model.ids import Attempt, NodeId
     from shoal.model.job import Job
+    from shoal.sim.agenda import Agenda
     from shoal.sim.checkers.violations import Violations
     from shoal.sim.node.driver import SimProcess
 
@@ -49,12 +57,17 @@ if TYPE_CHECKING:
 class KeptPromises(HostWatch):
     """Watches a world of kept jobs."""
 
-    def __init__(self, jobs: dict[JobId, Job]) -> None:
+    def __init__(
+        self, agenda: Agenda, violations: Violations, jobs: dict[JobId, Job]
+    ) -> None:
         super().__init__()
-        self.violations: Violations
+        self.violations = violations
+        self.handovers = HandoverPromises(agenda, violations, jobs)
         self.acknowledged: dict[JobId, None] = {}  # submissions
         self.refused: list[str] = []
         self.takeovers = 0
+        self.forwarded = 0
+        self.leaves = False  # whether any scheduler leaves
         self.begun: dict[TaskId, int] = {}  # processes
         self.hosts: Mapping[NodeId, SimHost] = {}
         self._members: dict[JobId, tuple[NodeId, ...]] = {}
@@ -64,10 +77,13 @@ class KeptPromises(HostWatch):
         self._latest: dict[JobId, int] = {}  # term in which a task started last
         self._known: dict[Attempt, None] = {}  # attempts that were sent, or adopted
         self._succeeded: dict[tuple[NodeId, Attempt], TaskId] = {}  # on whose disk
+        self._had_by: dict[JobId, NodeId] = {}  # jobs that nobody keeps
         self._over: dict[JobId, None] = {}  # of which most members know the end
         self._told: dict[TaskId, Attempt] = {}  # successes that were acknowledged
         self.sent[Assignment] = self._on_assignment
         self.sent[Acknowledgement] = self._on_acknowledgement
+        self.sent[Handover] = self._on_handover
+        self.facts[DepartureNear] = self.handovers.told
 
     def answered(self, host: SimHost, answer: Answer) -> None:
         """Note what a client was told."""
@@ -82,7 +98,7 @@ class KeptPromises(HostWatch):
         self.begun[task.id] = self.begun.get(task.id, 0) + 1
         if self._jobs[task.job].at_most_once and self.begun[task.id] > 1:
             self.violations.report("S5", f"{task.id} begins again on {host.id}")
-
+        self.handovers.began(task.id, task.job)
         self._check_files(host, process)
 
     def _check_files(self, host: SimHost, process: SimProcess) -> None:
@@ -107,7 +123,12 @@ class KeptPromises(HostWatch):
         """Note terms and successes that are on disk."""
         for entry in entries:
             self._note_outputs(host, entry)
-            if isinstance(entry, Led):
+            self.handovers.safe(host, entry)
+            if isinstance(entry, Led) and entry.alone:
+                self.forwarded += self._had_by.get(entry.job) != host.id
+                self._had_by[entry.job] = host.id
+                self._check_unbegun(host, entry.job)
+            elif isinstance(entry, Led):
                 self.takeovers += bool(entry.entries)
                 leader = self._leaders.setdefault((entry.job, entry.term), host.id)
                 if leader != host.id:
@@ -123,6 +144,12 @@ class KeptPromises(HostWatch):
                 isinstance(entry, Finished) and entry.state == "done" and entry.attempt
             ):
                 self._succeeded[host.id, entry.attempt] = entry.task
+
+    def _check_unbegun(self, host: SimHost, job: JobId) -> None:
+        begun = [task.id for task in self._jobs[job].tasks() if task.id in self.begun]
+        if begun and not self.leaves:
+            what = f"{job} goes to {host.id}, though {begun[0]} has begun"
+            self.violations.report("S15", what)
 
     def _forget(self, node: NodeId, job: JobId) -> None:
         """Forget what a node has accepted of a job that it let go."""
@@ -142,14 +169,22 @@ class KeptPromises(HostWatch):
         if message.attempt in self._known:
             return  # It is said again, or an earlier scheduler has started it.
         self._known[message.attempt] = None
+        self.handovers.assigned(host, message)
         latest = self._latest.get(job, 0)
         if term < latest:
             what = f"{host.id} starts {task} in term {term}, after one in term {latest}"
             self.violations.report("S2", what)
         self._latest[job] = max(term, latest)
+        if (by := self._had_by.get(job, host.id)) != host.id:
+            what = f"{host.id} starts {task}, which was forwarded to {by}"
+            self.violations.report("S14", what)
         if (told := self._told.get(task)) is not None:
             what = f"{task} starts again, though {told} was acknowledged"
             self.violations.report("S3", what)
+
+    def _on_handover(self, host: SimHost, _: NodeId, message: object) -> None:
+        assert isinstance(message, Handover)
+        self.handovers.sent(host, message)
 
     def _on_acknowledgement(self, host: SimHost, _: NodeId, message: object) -> None:
         assert isinstance(message, Acknowledgement)
@@ -166,9 +201,9 @@ class KeptPromises(HostWatch):
     def _check_kept(self, host: SimHost, attempt: Attempt) -> None:
         """Check that most members have the outputs of an acknowledged success."""
         task, trees = self._left.pop((host.id, attempt), (TaskId(""), []))
-        if not trees:
+        members = self._members.get(self._job_of(task), ())
+        if not trees or not members:
             return
-        members = self._members[self._job_of(task)]
         disks = [self.hosts[member].blobs for member in members]
         having = sum(all(map(blobs.has_tree, trees)) for blobs in disks)
         if having <= len(members) // 2:

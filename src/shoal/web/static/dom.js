@@ -144,6 +144,11 @@ export function gib(bytes) {
   return amount(bytes / 2 ** 30);
 }
 
+// What tasks hold. What other programs take is neither lent nor free.
+export function lentMemory(node) {
+  return Math.max(0, node.total.memory_bytes - node.free.memory_bytes - (node.withheld?.memory_bytes ?? 0));
+}
+
 export function bytes(number) {
   for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
     if (number >= size) return `${Number((number / size).toPrecision(3))} ${unit}`;

@@ -4,7 +4,7 @@
 import { ask } from "./api.js";
 import { chart, colourOf, LIMIT } from "./chart.js";
 import { command } from "./cli.js";
-import { amount, bytes, facts, gib, h, moment, now, panel, percent, rebuild, rtt, since, span } from "./dom.js";
+import { amount, bytes, facts, gib, h, lentMemory, moment, now, panel, percent, rebuild, rtt, since, span } from "./dom.js";
 import { forgetAction, sizeOf } from "./nodes.js";
 import { taskLink } from "./tasks.js";
 
@@ -72,7 +72,7 @@ function showHead(head, told) {
   const { node } = told;
   const state = node.away ? "away" : node.draining ? "draining" : node.worker ? "up" : "lends nothing";
   const labels = Object.entries(node.labels).map(([name, value]) => `${name}=${value}`).join(" ");
-  const lent = node.worker ? `${amount((node.total.cpu_milli - node.free.cpu_milli) / 1000)} of ${amount(node.total.cpu_milli / 1000)} CPU, ${gib(node.total.memory_bytes - node.free.memory_bytes)} of ${gib(node.total.memory_bytes)} GiB${node.devices.length ? `, ${amount(node.devices.length - node.free.gpu_milli / 1000)} of ${node.devices.length} GPU` : ""}` : "";
+  const lent = node.worker ? `${amount((node.total.cpu_milli - node.free.cpu_milli) / 1000)} of ${amount(node.total.cpu_milli / 1000)} CPU, ${gib(lentMemory(node))} of ${gib(node.total.memory_bytes)} GiB${node.devices.length ? `, ${amount(node.devices.length - node.free.gpu_milli / 1000)} of ${node.devices.length} GPU` : ""}` : "";
   rebuild(head,
     h("div", { class: "title" }, h("h1", {}, node.petname), h("span", { class: `pill ${{ up: "done", draining: "waiting" }[state] ?? ""}` }, state), node.self ? h("span", { class: "soft" }, "this node") : null),
     h("p", { class: "id soft node-id" }, node.id),
@@ -82,6 +82,7 @@ function showHead(head, told) {
       node.away || node.self ? null : ["Path", node.path ? `${node.path} ${rtt(node.rtt_us)}` : "no link now"],
       node.worker ? ["Lends", sizeOf(node)] : null,
       lent ? ["Lent now", lent] : null,
+      node.taken ? ["Not lent now", node.taken] : null,
       node.used && node.machine ? ["Used now", `CPU ${percent(node.used.cpu_milli, node.machine.cpu_milli)}, memory ${percent(node.used.memory_bytes, node.machine.memory_bytes)}, disk ${percent(node.used.disk_bytes, node.machine.disk_bytes)}`] : null,
       node.devices.length ? ["GPUs", [...new Set(node.devices.map((device) => `${device.model || "GPU"} ${device.memory_bytes ? bytes(device.memory_bytes) : ""}`))].join(", ")] : null,
       labels ? ["Labels", labels] : null,

@@ -2,7 +2,7 @@
 
 import { order } from "./api.js";
 import { action, command } from "./cli.js";
-import { amount, bar, bytes, count, gib, h, keyed, panel, percent, rebuild, rtt, setText, since } from "./dom.js";
+import { amount, bar, bytes, count, gib, h, keyed, lentMemory, panel, percent, rebuild, rtt, setText, since } from "./dom.js";
 import { failed, notice } from "./main.js";
 
 const DRAWN_MAX = 300;
@@ -61,7 +61,7 @@ function update(row, node) {
   setText(path, node.self ? "this node" : `${node.path || "no link now"} ${node.path ? rtt(node.rtt_us) : ""}`);
   const { used, machine } = node;
   rebuild(cpu, node.worker ? meter(node.total.cpu_milli - node.free.cpu_milli, node.total.cpu_milli, (v) => amount(v / 1000), " CPU") : null, share(used?.cpu_milli, machine?.cpu_milli));
-  rebuild(memory, node.worker ? meter(node.total.memory_bytes - node.free.memory_bytes, node.total.memory_bytes, gib, " GiB") : null, share(used?.memory_bytes, machine?.memory_bytes));
+  rebuild(memory, node.worker ? meter(lentMemory(node), node.total.memory_bytes, gib, " GiB") : null, share(used?.memory_bytes, machine?.memory_bytes));
   const busy = used?.devices.length ? used.devices.reduce((sum, device) => sum + device.busy_milli, 0) : undefined;
   rebuild(gpu, node.devices.length ? meter(1000 * node.devices.length - node.free.gpu_milli, 1000 * node.devices.length, (v) => amount(v / 1000), ` ${node.devices[0].model || "GPU"}`) : null, share(busy, 1000 * (used?.devices.length ?? 0)));
   setText(tasks, node.worker ? String(node.active) : "");

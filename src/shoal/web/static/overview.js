@@ -2,7 +2,7 @@
 
 import { forgetToken, order } from "./api.js";
 import { action, command } from "./cli.js";
-import { amount, bar, clock, count, ENDED, gib, h, percent, rebuild, soon } from "./dom.js";
+import { amount, bar, clock, count, ENDED, gib, h, lentMemory, percent, rebuild, soon } from "./dom.js";
 import { jobsTable } from "./jobs.js";
 import { failed, notice } from "./main.js";
 import { quoted } from "./text.js";
@@ -112,7 +112,7 @@ function tiles(nodes, found) {
   const cpu = sum(workers, (node) => node.total.cpu_milli) / 1000;
   const cpuLent = cpu - sum(workers, (node) => node.free.cpu_milli) / 1000;
   const memory = sum(workers, (node) => node.total.memory_bytes);
-  const memoryLent = memory - sum(workers, (node) => node.free.memory_bytes);
+  const memoryLent = sum(workers, lentMemory);
   const gpus = sum(workers, (node) => node.devices.length);
   const gpusLent = gpus - sum(workers, (node) => node.free.gpu_milli) / 1000;
   const used = (of, all) => (telling.length ? h("span", {}, `${percent(sum(telling, of), sum(telling, all))} used`) : null);

@@ -110,8 +110,10 @@ function box(step, { x, y }, isChosen, pick) {
 function describe(step) {
   const words = step.recipe ? null : commandLine(step.argv);
   const env = Object.entries(step.env).sort();
+  const total = Object.values(step.counts).reduce((a, b) => a + b, 0);
+  const whose = total > 1 ? h("span", { class: "soft" }, `the first of ${total} tasks`) : null;
   return h("div", { class: "described" },
-    words ? h("p", { class: "run-line" }, command(words, "what it runs")) : h("p", {}, "recipe ", h("code", {}, step.recipe)),
+    words ? h("p", { class: "run-line" }, command(words, "what it runs"), whose) : h("p", {}, "recipe ", h("code", {}, step.recipe)),
     step.setup.length ? h("p", {}, "First on each worker ", command(commandLine(step.setup), "the set-up")) : null,
     facts(
       ["Each task needs", step.needs],

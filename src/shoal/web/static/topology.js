@@ -1,7 +1,7 @@
 // The nodes as this one sees them: itself in the middle, and how it reaches each other.
 // A few nodes are cards on a ring; many are dots; on a narrow screen they are a list.
 
-import { amount, gib, onWidth, percent, rebuild, rtt, s } from "./dom.js";
+import { amount, gib, lentMemory, onWidth, percent, rebuild, rtt, s } from "./dom.js";
 
 const CARD = { width: 212, height: 84 };
 const ALONE = 264; // Wide enough for any name, where nothing is beside it.
@@ -144,7 +144,7 @@ function card(node, { x, y }, width) {
     const bars = (inner - GAP) / 2;
     parts.push(
       meter(left + GAP, top + 31, bars, total.cpu_milli - free.cpu_milli, total.cpu_milli, "CPU", (v) => amount(v / 1000)),
-      meter(left + GAP + bars + GAP, top + 31, bars, total.memory_bytes - free.memory_bytes, total.memory_bytes, "GiB", gib),
+      meter(left + GAP + bars + GAP, top + 31, bars, lentMemory(node), total.memory_bytes, "GiB", gib),
       devices(node.devices, left + GAP, top + 63, inner));
   } else {
     parts.push(s("text", { class: "quiet", x: left + GAP, y: top + 50 }, node.self ? "schedules, lends nothing" : "linked, lends nothing here"));
@@ -207,7 +207,7 @@ function told(node) {
   const path = node.self ? "this node" : node.path ? `${node.path} ${rtt(node.rtt_us)}` : "no link now";
   if (!node.worker) return `${node.petname}: ${path}, lends nothing`;
   const cpu = `CPU ${amount((node.total.cpu_milli - node.free.cpu_milli) / 1000)} of ${amount(node.total.cpu_milli / 1000)} lent`;
-  const memory = `memory ${gib(node.total.memory_bytes - node.free.memory_bytes)} of ${gib(node.total.memory_bytes)} GiB lent`;
+  const memory = `memory ${gib(lentMemory(node))} of ${gib(node.total.memory_bytes)} GiB lent`;
   const gpus = node.devices.length ? `${node.devices.length} GPU, ${amount(node.devices.length - node.free.gpu_milli / 1000)} lent` : "no GPU";
   const labels = Object.entries(node.labels).map(([name, value]) => `${name}=${value}`).join(" ");
   const used = node.used && node.machine ? `the machine uses ${percent(node.used.cpu_milli, node.machine.cpu_milli)} of its CPU and ${percent(node.used.memory_bytes, node.machine.memory_bytes)} of its memory` : "";

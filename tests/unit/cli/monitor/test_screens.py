@@ -57,7 +57,7 @@ class Memory:
         if self.fails:
             raise UnreachableError("no node is running", because="it was killed")
         total = pb.Amounts(cpu_milli=8_000, memory_bytes=64 << 30, gpu_milli=2_000)
-        free = pb.Amounts(cpu_milli=2_000, memory_bytes=16 << 30, gpu_milli=500)
+        free = pb.Amounts(cpu_milli=2_000, memory_bytes=12 << 30, gpu_milli=500)
         gpu = pb.Device(id="0", model="RTX3090", memory_bytes=24 << 30)
         worker = pb.Node(
             name=HERON,
@@ -70,6 +70,7 @@ class Memory:
             active=3,
             used=USED,
             machine=pb.Amounts(cpu_milli=8_000, memory_bytes=64 << 30),
+            withheld=pb.Amounts(memory_bytes=4 << 30),
         )
         away = pb.Node(name=CROW, away="it was stopped", away_since_s=1.0)
         return pb.NodesReply(nodes=[pb.Node(name=OTTER, self=True), worker, away])

@@ -11,9 +11,9 @@ import contextlib
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.drivers.gpus.detection import Gpus
-from shoal.runtime.monitoring.own_processes import OwnProcesses
-from shoal.runtime.monitoring.owner_signs import OwnerSigns
-from shoal.runtime.monitoring.room_meter import RoomMeter
+from shoal.runtime.lending.own_processes import OwnProcesses
+from shoal.runtime.lending.owner_signs import OwnerSigns
+from shoal.runtime.lending.room_meter import RoomMeter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -80,6 +80,7 @@ class LendingWatch:
 
     async def _watch_owner(self, worker: Worker, mark: str) -> None:
         gpus = await asyncio.to_thread(Gpus)
+        signs: OwnerSigns | None = None
         try:
             processes = await asyncio.to_thread(OwnProcesses, mark)
             signs = OwnerSigns(worker.rules.lend, processes, gpus, self._owner_input)
@@ -87,4 +88,6 @@ class LendingWatch:
                 self._feed(await asyncio.to_thread(signs.look))
                 await asyncio.sleep(pause_s)
         finally:
+            if signs is not None:
+                signs.close()
             gpus.close()

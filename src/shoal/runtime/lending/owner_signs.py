@@ -1,9 +1,9 @@
 """Look for signs of a machine's owner: input, busy programs, battery, and the clock.
 
 Terminals tell by the access time of their device when somebody last typed; the kernel
-rounds it to eight seconds, but the first key after a pause counts at once. A user may
-name other files: whoever touches one of them is there. A look takes about a
-millisecond.
+rounds it to eight seconds, but the first key after a pause counts at once. Of desktops
+logind knows (`desktop_input.py`). A user may name files instead: whoever touches one of
+them is there. A look takes about a millisecond.
 """
 
 from __future__ import annotations
@@ -12,28 +12,25 @@ import glob
 import os
 import stat
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 import psutil
 
 from shoal.core.lending.events import OwnerObserved
+from shoal.runtime.lending.desktop_input import DesktopInput, LatestInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shoal.core.lending.lend_rule import LendRule
     from shoal.drivers.gpus import GpuMaker
-    from shoal.runtime.monitoring.own_processes import OwnProcesses
+    from shoal.runtime.lending.own_processes import OwnProcesses
 
 TERMINALS: Final = ("/dev/tty[1-9]", "/dev/pts/[0-9]*")
 DAY_MINUTES: Final = 1_440
-
-
-class LatestInput(NamedTuple):
-    """The latest input: how long ago, and where."""
-
-    idle_s: float
-    at: str
+TERMINAL_INPUT, DESKTOP_INPUT = "terminals", "desktop"
+INPUTS: Final = (TERMINAL_INPUT, DESKTOP_INPUT)
+"""Words for what is looked at, among names of files."""
 
 
 @final
@@ -47,11 +44,24 @@ class OwnerSigns:
         gpus: GpuMaker,
         files: Sequence[str] = (),
     ) -> None:
-        """Look for what the rule asks; `files` are patterns, by default terminals."""
+        """Look for what the rule asks.
+
+        `files` are patterns of files, and the words `terminals` and `desktop`, which
+        both count by default.
+        """
         self._rule = rule
-        self._files = tuple(files) or TERMINALS
+        named = tuple(files) or INPUTS
+        self._files = tuple(each for each in named if each not in INPUTS)
+        if TERMINAL_INPUT in named:
+            self._files += TERMINALS
+        self._desktop = DesktopInput() if DESKTOP_INPUT in named else None
         self._processes = processes
         self._gpus = gpus
+
+    def close(self) -> None:
+        """Let go of the system's bus."""
+        if self._desktop is not None:
+            self._desktop.close()
 
     def look(self) -> OwnerObserved:
         """Return what is seen now; use of CPUs is since the last look."""
@@ -62,6 +72,9 @@ class OwnerSigns:
         if rule.idle_s is None:
             return OwnerObserved(on_battery=on_battery, week_minute=minute)
         latest = latest_input(self._files, time.time())
+        desktop = self._desktop.latest() if self._desktop is not None else None
+        if desktop is not None and (latest is None or desktop.idle_s < latest.idle_s):
+            latest = desktop
         cpu_milli = gpu_milli = 0
         if rule.calm:
             own = self._processes.use()
@@ -76,6 +89,11 @@ class OwnerSigns:
             on_battery=on_battery,
             week_minute=minute,
         )
+
+
+def spelled_out(files: Sequence[str]) -> tuple[str, ...]:
+    """Return what was named with whole paths, for a process that is elsewhere."""
+    return tuple(each if each in INPUTS else os.path.abspath(each) for each in files)  # noqa: PTH100
 
 
 def latest_input(patterns: Sequence[str], now_s: float) -> LatestInput | None:

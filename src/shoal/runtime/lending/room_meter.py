@@ -19,7 +19,7 @@ from shoal.drivers.limits.machine_limits import MemoryGroup
 if TYPE_CHECKING:
     from shoal.drivers.gpus import GpuMaker
     from shoal.model.resources import Capacity
-    from shoal.runtime.monitoring.own_processes import OwnProcesses
+    from shoal.runtime.lending.own_processes import OwnProcesses
 
 PRESSURE: Final = Path("/proc/pressure/memory")
 ENTRIES_MAX: Final = 20_000

@@ -1,0 +1,1 @@
+"""The memory that training takes, from what a spec says of the model."""
