@@ -28,7 +28,7 @@ from shoal.cli.jobs.submit import pack, send_in
 from shoal.cli.options import PORT_MAX, json_option, node_option, suggest, talk
 from shoal.cli.tasks.forward import HERE, Door, PortPair
 from shoal.cli.terminal import echo
-from shoal.errors import ShoalError, UsageError
+from shoal.errors import NotFoundError, ShoalError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,18 +97,17 @@ def notebook(
             hint="shoal notebook last --stop",
         )
     with api.connect(node) as client:
+        packed = ""
         if job is not None:
             _refuse_flags(flags)
             target = client.get(job, tasks_max=1).id
         else:
-            target = new_job_id()
-            reply = send_in(client, pack(client, _spec(flags)), target)
-            for note in reply.notes:
-                talk(f"note: {note}")
-            talk(f"job {target} submitted; the first start installs JupyterLab")
+            target, packed = new_job_id(), pack(client, _spec(flags))
         session = _Session(client, target, port, is_ours=job is None, as_json=as_json)
-        with stopped_by_signals():
+        with stopped_by_signals():  # From here on there may be a job to cancel.
             try:
+                if packed:
+                    session.submit(packed)
                 if stop:
                     code = session.stop()
                 else:
@@ -161,6 +160,12 @@ class _Session:
         self._found: NotebookAddress | None = None
         self._lines: list[str] = []  # the last, in case it never comes up
 
+    def submit(self, packed: str) -> None:
+        """Submit the job of a new notebook."""
+        for note in send_in(self._client, packed, self._job).notes:
+            talk(f"note: {note}")
+        talk(f"job {self._job} submitted; the first start installs JupyterLab")
+
     def run(self) -> int:
         """Serve the notebook until it ends; return its exit code."""
         for address in self._addresses():
@@ -188,7 +193,10 @@ class _Session:
             return 0
         if self._door is not None and self._found is not None:
             return self._shut_down(self._door, self._found)
-        self._client.cancel(self._job, why)
+        try:
+            self._client.cancel(self._job, why)
+        except NotFoundError:
+            raise click.Abort from None  # It was not submitted yet.
         talk(f"job {self._job} was cancelled before the notebook was up")
         return ExitCode.CANCELLED
 

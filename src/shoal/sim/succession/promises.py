@@ -14,6 +14,7 @@
 | S10 | a task starts with its code and the outputs of all tasks that it needs |
 | S14 | a scheduler starts no task of a job that was forwarded to another |
 | S15 | a job of which a task has begun is forwarded only if its scheduler leaves |
+| S16 | at the end every member of a job that another node has knows that node |
 
 What is promised of a node that hands its jobs over is in `handovers`.
 """
@@ -34,7 +35,7 @@ from shoal.core.durability.journal import (
 )
 from shoal.core.events import DepartureNear
 from shoal.core.peer import Peer
-from shoal.model.ids import JobId, TaskId
+from shoal.model.ids import JobId, NodeId, TaskId
 from shoal.protocol.messages import Acknowledgement, Assignment
 from shoal.protocol.succession.messages import Handover
 from shoal.sim.node.host import HostWatch, SimHost
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from shoal.core.events import Answer
     from shoal.core.scheduling.scheduler import Scheduler
-    from shoal.model.ids import Attempt, NodeId
+    from shoal.model.ids import Attempt
     from shoal.model.job import Job
     from shoal.sim.agenda import Agenda
     from shoal.sim.checkers.violations import Violations
@@ -241,8 +242,30 @@ class KeptPromises(HostWatch):
                 continue  # It ended, and its scheduler was lost after that.
             if len(ends) != 1:
                 self.violations.report("S7", f"{job} is {ends or 'nowhere'}")
-            elif not ends[0].startswith(("done", *self._other_ends(job))):
+                continue
+            if not ends[0].startswith(("done", *self._other_ends(job))):
                 self.violations.report("S6", f"{job} is {ends[0]}")
+            self._check_known(hosts, job, ends[0].rpartition(" ")[2])
+
+    def _check_known(self, hosts: Sequence[SimHost], job: JobId, at: str) -> None:
+        """Check that users who ask any member of a job find who has it.
+
+        A member that was away may name one that let the job go since: that one names
+        the next, and a command goes on from there.
+        """
+        live = {
+            host.id: host.machine.scheduler.succession
+            for host in hosts
+            if isinstance(host.machine, Peer) and host.machine.scheduler is not None
+        }
+        for member in self._members.get(job, ()):
+            asked = member
+            for _ in live:
+                if asked != at and asked in live:
+                    asked = live[asked].whereabouts(job) or NodeId("")
+            if member in live and asked != at:
+                what = f"{member} says that {job} is at {asked}, not at {at}"
+                self.violations.report("S16", what)
 
     def _other_ends(self, job: JobId) -> tuple[str, ...]:
         """Return how a job may end that is not tried again when a worker is lost."""
