@@ -342,8 +342,12 @@ def test_a_sandbox_that_is_gone_is_no_reason_to_run_without_one(
 HOLD = """
 import os, sys, time
 held = bytearray(300 << 20)
+filled, fill = os.pipe()
 if os.fork() == 0:
     more = bytearray(200 << 20)
+    os.write(fill, b"!")
+else:
+    os.read(filled, 1)
 time.sleep({seconds})
 """
 

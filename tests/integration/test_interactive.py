@@ -244,6 +244,7 @@ def test_a_terminal_has_its_size_and_keys_and_is_restored(two: Two) -> None:
     time.sleep(0.3)
     screen.type("\x03")
     screen.expect("^C")
+    screen.expect("> ")  # ^C discards what is typed before the prompt.
     screen.type("echo code $?; stty size\r")
     screen.expect("code 130\r\n40 120\r\n")
     screen.type("exit 5\r")
@@ -349,6 +350,7 @@ def test_a_task_has_the_terminal_of_run_until_it_ends(two: Two) -> None:
     screen.expect("cat\r\n")
     screen.type("\x03")
     screen.expect("^C")
+    screen.expect("> ")  # ^C discards what is typed before the prompt.
     screen.type("echo code $?; stty size\r")
     screen.expect("code 130\r\n40 120\r\n")
     assert screen.is_raw
