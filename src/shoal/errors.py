@@ -10,7 +10,8 @@
     ├── StoreError      the journal cannot be read or written; `kind` says how
     ├── ApiError        a node did not fulfil a client's request
     │   ├── NotFoundError     there is no such job, task or node
-    │   │   └── MovedError    the job is on another node
+    │   │   ├── MovedError    the job is on another node
+    │   │   └── NoJobError    no job of this node has this name
     │   ├── NotAllowedError   the client may not do this
     │   └── UnreachableError  no node is running, or it does not answer
     └── CallError       a function call has no result
@@ -164,6 +165,15 @@ class MovedError(NotFoundError):
         super().__init__(what, because=because, hint=hint)
         self.node = node
         self.forwarded = forwarded  # by the node that was asked, which knows it well
+
+
+@final
+class NoJobError(NotFoundError):
+    """No job of the node that was asked is called `job`; exit code 102."""
+
+    def __init__(self, job: str, what: str, *, because: str, hint: str) -> None:
+        super().__init__(what, because=because, hint=hint)
+        self.job = job
 
 
 @final

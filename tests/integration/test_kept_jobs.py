@@ -127,6 +127,7 @@ def test_a_job_outlives_the_node_it_was_submitted_to(shoal: LiveShoal) -> None:
     work = KeptWork(shoal)
     work.submit()
 
+    keepers = {keeper.node.id for keeper in job_at(shoal.boss).keepers}
     shoal.boss.kill()
     heir = taken_up(shoal)
     work.let_end()
@@ -134,7 +135,8 @@ def test_a_job_outlives_the_node_it_was_submitted_to(shoal: LiveShoal) -> None:
         ends = [job.state for job in client.watch("j", timeout_s=PATIENCE_S)]
         pieces = client.logs(pb.LogsRequest(job="j", task=str(TASKS - 1)))
         printed = b"".join(piece.data for piece in pieces).decode()
-    other = next(node for node in shoal.workers if node is not heir)
+    others = [node for node in shoal.workers if node is not heir]
+    other, third = sorted(others, key=lambda node: node.id not in keepers)
     with other.client() as client:
         found = client.jobs_everywhere(pb.ListRequest())
 
@@ -146,7 +148,11 @@ def test_a_job_outlives_the_node_it_was_submitted_to(shoal: LiveShoal) -> None:
     assert [n.node.id for n in found.nodes if any(j.id == "j" for j in n.jobs)] == [
         heir.id
     ]
+    assert heir.id in keepers
+    assert other.id in keepers
+    assert third.id not in keepers
     assert said(other, "wait", "j") == 0, "any keeper knows who has it"
+    assert said(third, "wait", "j") == 0, "and any other node of the owner asks them"
     assert said(other, "logs", "j", "--task", "0") == 0
     assert said(other, "show", "j") == 0
 

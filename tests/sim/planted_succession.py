@@ -17,6 +17,7 @@ from shoal.protocol.messages import Assignment
 _ballots: Any = vars(Ballots)
 _leading: Any = vars(Leading)
 _succession: Any = vars(Succession)
+_take = KeptLog.take
 _stand, _position = _ballots["stand"], _ballots["_position"]
 _yield = _succession["_yield"]
 _hold_sway, _holds_word = _leading["hold_sway"], _leading["_holds_word"]
@@ -111,6 +112,13 @@ def ended_twice(_self: Any, *_args: Any) -> list[Consequence]:
     return []
 
 
+def new_leader_unnoted(self: Any, entry: Any) -> None:
+    """Keep a job for a new leader, and name the old one to who asks."""
+    before = self.leader
+    _take(self, entry)
+    self.leader = before or self.leader
+
+
 KEPT_BUGS: Final[tuple[tuple[str, Any, str, Any], ...]] = (
     ("no majority asked", Ballots, "stand", no_majority_asked),
     ("length overstated", Ballots, "_position", length_overstated),
@@ -129,6 +137,7 @@ KEPT_BUGS: Final[tuple[tuple[str, Any, str, Any], ...]] = (
     ("hand-over unheard", Succession, "_on_handover", handover_unheard),
     ("handed over and begun anew", Kinship, "admits", handed_over_and_begun_anew),
     ("started without a lead", Leading, "_holds_start", started_without_a_lead),
+    ("new leader unnoted", KeptLog, "take", new_leader_unnoted),
     ("ended twice", Succession, "_cede_end", ended_twice),
 )
 """A name, and what of what is replaced by what."""
@@ -146,6 +155,7 @@ FOUND_BY: Final = {
     "hand-over unheard": 42,
     "handed over and begun anew": 1,
     "started without a lead": 1482,
+    "new leader unnoted": 10,
     "ended twice": 3422,
 }
 """A seed that finds each, and that breaks no promise without it."""

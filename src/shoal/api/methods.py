@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.failures import message_of, shown_of
-from shoal.errors import MovedError, UsageError
+from shoal.errors import MovedError, NoJobError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -39,12 +39,14 @@ class ApiMethod(NamedTuple):
     takes_stream: bool
     answers_stream: bool
     follow: Callable[[str, str, bytes], AsyncGenerator[bytes]]
+    seek: Callable[[str], Awaitable[MovedError | None]]
     answer: type[Message]
 
     async def replies(self, asked: object) -> AsyncGenerator[Message]:
         """Yield the answer or answers to a request; closing this closes the stream.
 
-        If the job was forwarded, the node that has it answers.
+        If the job was forwarded, the node that has it answers. If it is unknown here,
+        other nodes of the owner are asked who has it, and the error names that one.
         """
         begun = False
         try:
@@ -53,6 +55,8 @@ class ApiMethod(NamedTuple):
                     begun = True
                     yield each
             return
+        except NoJobError as error:
+            raise await self.seek(error.job) or error from None
         except MovedError as moved:
             is_new = not begun or self.name == "Watch"
             if self.name not in FOLLOWING or not (moved.forwarded and is_new):
@@ -83,10 +87,12 @@ class Methods:
         self,
         service: object,
         follow: Callable[[str, str, bytes], AsyncGenerator[bytes]],
+        seek: Callable[[str], Awaitable[MovedError | None]],
     ) -> None:
         """Bind each method to the service: `List` to `on_list`, and so on.
 
-        `follow` asks another node, by its id, a method and a request.
+        `follow` asks another node, by its id, a method and a request. `seek` says which
+        node has a job that is not here.
         """
         self.by_name = {
             each.name: ApiMethod(
@@ -96,6 +102,7 @@ class Methods:
                 each.client_streaming,
                 each.server_streaming,
                 follow,
+                seek,
                 getattr(pb, each.output_type.name),
             )
             for each in SERVICE.methods

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from shoal.api.node_names import nodes_called
-from shoal.errors import NotFoundError, UsageError
+from shoal.errors import MovedError, NoJobError, NotFoundError, UsageError
 from shoal.model.ids import NodeId
 from shoal.net.identity.identity import public_key
 from shoal.net.identity.petname import petname
@@ -54,6 +54,11 @@ def node_called(selector: str, known: Iterable[NodeId]) -> NodeId:
 
 JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 CANDIDATES_NAMED_MAX: Final = 5
+
+
+def is_id(text: str) -> bool:
+    """Whether a text could be the id of a job."""
+    return text != "last" and JOB_ID.fullmatch(text) is not None
 
 
 def check_id(id_: str) -> None:
@@ -140,15 +145,29 @@ def _names(tasks: list[TaskRecord]) -> str:
     return f"{text}, called {', '.join(labels[:CANDIDATES_NAMED_MAX])}{more}"
 
 
-def _no_job(selector: str, known: int) -> NotFoundError:
+def moved(job: str, at: NodeId, why: str, *, forwarded: bool = False) -> MovedError:
+    """Return the error for a job that another node has."""
+    name = petname(at)
+    return MovedError(
+        f"job '{job}' is on another node",
+        at,
+        because=f"{name} {why}",
+        hint=f"add `--node {name}`; `shoal ps --everywhere` shows where it is now",
+        forwarded=forwarded,
+    )
+
+
+def _no_job(selector: str, known: int) -> NoJobError:
     if not known:
-        return NotFoundError(
+        return NoJobError(
+            selector,
             f"no job '{selector}'" if selector != "last" else "there is no last job",
             because="nothing was ever submitted here",
             hint="`shoal run -- COMMAND` submits something; "
             "`shoal ps --everywhere` looks on your other nodes",
         )
-    return NotFoundError(
+    return NoJobError(
+        selector,
         f"no job '{selector}'",
         because=f"none of the {known} jobs here has this name, or an id that begins so",
         hint="`shoal ps --all` lists them; it may be on another node: "

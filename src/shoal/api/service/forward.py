@@ -3,7 +3,8 @@
 A user with several machines works at one of them; its node asks the others. Both nodes
 check that they have the same owner, `rights` limits the methods, and
 `core.forwarding.forwarded_calls` is the protocol. Reaching a node takes at most
-`REACH_S`; a list of all jobs asks at most `NODES_MAX` nodes.
+`REACH_S`; a list of all jobs asks at most `NODES_MAX` nodes. A job that is not here is
+sought by its whole id, at the linked ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from google.protobuf.message import DecodeError
 from shoal.api import shoal_pb2 as pb
 from shoal.api.failures import error_of
 from shoal.api.methods import told
-from shoal.api.selectors import known_nodes, node_called
+from shoal.api.selectors import is_id, known_nodes, moved, node_called
 from shoal.api.server.rights import (
     check_forwarded,
     check_neighbour,
@@ -26,18 +27,24 @@ from shoal.api.server.rights import (
     member,
 )
 from shoal.api.service.audited import Origin, refused
-from shoal.api.service.callers import answer_for
+from shoal.api.service.callers import answer_for, current
 from shoal.api.service.views import name_of
-from shoal.errors import NotAllowedError, NotFoundError, ShoalError, UnreachableError
+from shoal.errors import (
+    MovedError,
+    NotAllowedError,
+    NotFoundError,
+    ShoalError,
+    UnreachableError,
+)
+from shoal.model.ids import NodeId
 from shoal.net.identity.petname import petname
 from shoal.runtime.forwarding.call_runner import ApiAnswers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterable
 
     from shoal.api.methods import Methods
     from shoal.core.membership.members import Admission
-    from shoal.model.ids import NodeId
     from shoal.runtime.discovery.node_network import NodeNetwork
     from shoal.runtime.forwarding.call_runner import Answer
     from shoal.runtime.node import Node
@@ -50,6 +57,9 @@ ANSWER_S: Final = 4.0
 ANSWER_MAX_S: Final = 15.0
 NODES_MAX: Final = 64
 """Nodes to ask for a list of all jobs; linked ones come first."""
+
+HOLDER_S: Final = 2.0
+"""Time for linked nodes to say whether they have a job that is not here."""
 
 
 @final
@@ -132,6 +142,24 @@ class Forwarder:
                 reply.unreached += 1
         return reply
 
+    async def seek(self, job: str) -> MovedError | None:
+        """Say which node of this owner has a job that is not here.
+
+        Linked nodes are asked, of which its keepers know. None if nobody does.
+        """
+        caller, owner = current(), self._node.owner
+        if caller.way in ("link", "task") or caller.owner not in (None, owner):
+            return None  # A node asks no third one for another.
+        if not is_id(job):
+            return None
+        peers = [peer for peer in self._network.links.peers if self.is_ours(peer)]
+        peers = peers[:NODES_MAX]
+        asked = pb.GetRequest(job=job, tasks_max=1).SerializeToString()
+        looks = (self.ask_own(peer, "Get", asked, HOLDER_S) for peer in peers)
+        said = await asyncio.gather(*looks)
+        at = holder_of(job, zip(peers, said, strict=True))
+        return None if at is None else moved(job, at, "has it")
+
     async def ask_own(
         self, peer: NodeId, method: str, asked: bytes, timeout_s: float
     ) -> bytes | ShoalError | None:
@@ -213,6 +241,30 @@ class Forwarder:
         place = Origin("link", admission.node, admission.owner)
         refused(self._node.audit.note, method[:80], place, str(error))
         return told(error).SerializeToString()
+
+
+def holder_of(
+    job: str, said: Iterable[tuple[NodeId, bytes | ShoalError | None]]
+) -> NodeId | None:
+    """Return who has a job: a node that says so, else one that another names.
+
+    A prefix or a name of the job is not enough: other nodes have jobs of such names,
+    and a command must not change one of these by mistake.
+    """
+    named: NodeId | None = None
+    for peer, answer in said:
+        if isinstance(answer, bytes) and _id_in(answer) == job:
+            return peer
+        if isinstance(answer, MovedError):
+            named = NodeId(answer.node)
+    return named
+
+
+def _id_in(data: bytes) -> str:
+    try:
+        return pb.Job.FromString(data).id
+    except DecodeError:
+        return ""
 
 
 def _jobs_in(peer: NodeId, data: bytes) -> pb.NodeJobs | ShoalError:

@@ -27,6 +27,7 @@ from shoal.api.selectors import (
     check_id,
     job_called,
     known_nodes,
+    moved,
     node_called,
     tasks_called,
 )
@@ -136,7 +137,7 @@ class Service(ArtifactCalls):
         self._links = network.links
         self._desk = desk
         self._stop = stop
-        self.methods = Methods(self, self._follow)
+        self.methods = Methods(self, self._follow, self._seek)
         self.audit = CallAudit(node)
         self._forwarding = Forwarder(node, network, self.methods)
         self._inspector = Inspector(node, network, self._forwarding, self._cautions)
@@ -725,14 +726,12 @@ class Service(ArtifactCalls):
         if not scheduler or not at or caller.owner not in (None, self._node.owner):
             return None
         here = caller.way != "link"  # A node asks no third one for another.
-        name = petname(at)
-        return MovedError(
-            f"job '{selector}' is on another node",
-            at,
-            because=f"{name} schedules it; this node keeps it, or did",
-            hint=f"add `--node {name}`; `shoal ps --everywhere` shows where it is now",
-            forwarded=here and scheduler.succession.was_forwarded(JobId(selector)),
-        )
+        forwarded = here and scheduler.succession.was_forwarded(JobId(selector))
+        why = "schedules it; this node keeps it, or did"
+        return moved(selector, at, why, forwarded=forwarded)
+
+    async def _seek(self, job: str) -> MovedError | None:
+        return await self._forwarding.seek(job)
 
     def _find_node(self, selector: str) -> NodeId:
         if selector in (self._node.id, petname(self._node.id)):

@@ -15,13 +15,14 @@
 | S14 | a scheduler starts no task of a job that was forwarded to another |
 | S15 | a job of which a task has begun is forwarded only if its scheduler leaves |
 | S16 | at the end every member of a job that another node has knows that node |
+| S17 | in a calm network members name a new leader `TOLD_S` after it took a job up |
 
 What is promised of a node that hands its jobs over is in `handovers`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from shoal.core.durability.journal import (
     Adopted,
@@ -35,6 +36,7 @@ from shoal.core.durability.journal import (
 )
 from shoal.core.events import DepartureNear
 from shoal.core.peer import Peer
+from shoal.core.timing import BEAT_S
 from shoal.model.ids import JobId, NodeId, TaskId
 from shoal.protocol.messages import Acknowledgement, Assignment
 from shoal.protocol.succession.messages import Handover
@@ -54,6 +56,9 @@ if TYPE_CHECKING:
     from shoal.sim.node.driver import SimProcess
 
 
+TOLD_S: Final = BEAT_S
+
+
 @final
 class KeptPromises(HostWatch):
     """Watches a world of kept jobs."""
@@ -62,7 +67,7 @@ class KeptPromises(HostWatch):
         self, agenda: Agenda, violations: Violations, jobs: dict[JobId, Job]
     ) -> None:
         super().__init__()
-        self.violations = violations
+        self.violations, self._agenda = violations, agenda
         self.handovers = HandoverPromises(agenda, violations, jobs)
         self.acknowledged: dict[JobId, None] = {}  # submissions
         self.refused: list[str] = []
@@ -131,6 +136,7 @@ class KeptPromises(HostWatch):
                 self._check_unbegun(host, entry.job)
             elif isinstance(entry, Led):
                 self.takeovers += bool(entry.entries)
+                self._agenda.after(TOLD_S, self._check_told, host, host.life, entry)
                 leader = self._leaders.setdefault((entry.job, entry.term), host.id)
                 if leader != host.id:
                     what = f"{leader} and {host.id} lead {entry.job} in {entry.term}"
@@ -145,6 +151,21 @@ class KeptPromises(HostWatch):
                 isinstance(entry, Finished) and entry.state == "done" and entry.attempt
             ):
                 self._succeeded[host.id, entry.attempt] = entry.task
+
+    def _check_told(self, leader: SimHost, life: int, led: Led) -> None:
+        """Check that users who ask a member find the job while it goes on."""
+        if leader.life != life or not self.handovers.is_calm(self._agenda.now):
+            return
+        scheduler = _scheduler(leader)
+        record = scheduler and scheduler.book.jobs.get(led.job)
+        if record is None or (record.state, record.term) != ("active", led.term):
+            return
+        for member in self._members.get(led.job, ()):
+            asked = _scheduler(self.hosts[member])
+            at = asked and asked.succession.whereabouts(led.job)
+            if asked is not None and leader.id not in (member, at):
+                what = f"{member} says that {led.job} is at {at}, not at {leader.id}"
+                self.violations.report("S17", what)
 
     def _check_unbegun(self, host: SimHost, job: JobId) -> None:
         begun = [task.id for task in self._jobs[job].tasks() if task.id in self.begun]
@@ -229,10 +250,8 @@ class KeptPromises(HostWatch):
         for job in self.acknowledged:
             ends: list[str] = []
             for host in hosts:
-                machine = host.machine
-                if not isinstance(machine, Peer) or machine.scheduler is None:
+                if (scheduler := _scheduler(host)) is None:
                     continue
-                scheduler = machine.scheduler
                 if (record := scheduler.book.jobs.get(job)) is not None:
                     ends.append(f"{record.state} at {host.id}")
                     self._check_outputs(host, scheduler, job)
@@ -254,9 +273,9 @@ class KeptPromises(HostWatch):
         the next, and a command goes on from there.
         """
         live = {
-            host.id: host.machine.scheduler.succession
+            host.id: scheduler.succession
             for host in hosts
-            if isinstance(host.machine, Peer) and host.machine.scheduler is not None
+            if (scheduler := _scheduler(host)) is not None
         }
         for member in self._members.get(job, ()):
             asked = member
@@ -270,3 +289,8 @@ class KeptPromises(HostWatch):
     def _other_ends(self, job: JobId) -> tuple[str, ...]:
         """Return how a job may end that is not tried again when a worker is lost."""
         return ("unknown", "failed") if self._jobs[job].at_most_once else ()
+
+
+def _scheduler(host: SimHost) -> Scheduler | None:
+    """Return the scheduler of a node that is up."""
+    return host.machine.scheduler if isinstance(host.machine, Peer) else None
