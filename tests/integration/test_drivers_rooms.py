@@ -73,12 +73,14 @@ for path in ("/tmp/x", "/dev/shm/x", "/job/x"):
     open(path, "w").write("left")
 shared = libc.shmget(0x5f1d5f1d, 4096, 0o1666)
 assert shared >= 0
+done, tell = os.pipe()
 if os.fork() == 0:
     os.setsid()
     s = socket.socket(socket.AF_UNIX); s.bind("\\0left"); s.listen()
     print("made", flush=True)
+    os.write(tell, b"!")
     time.sleep(1000)
-time.sleep(0.3)
+os.read(done, 1)
 """
     looks = """
 print(os.listdir("/tmp"), os.listdir("/dev/shm"), os.listdir("/job"))

@@ -239,9 +239,8 @@ def test_a_terminal_has_its_size_and_keys_and_is_restored(two: Two) -> None:
     screen.expect("/dev/pts/")
     assert screen.is_raw
     screen.resize(40, 120)
-    screen.type("sleep 100\r")
-    screen.expect("sleep 100")
-    time.sleep(0.3)
+    screen.type("sh -c 'echo up; exec cat'\r")
+    screen.expect("up\r\n")
     screen.type("\x03")
     screen.expect("^C")
     screen.expect("> ")  # ^C discards what is typed before the prompt.
@@ -346,8 +345,8 @@ def test_a_task_has_the_terminal_of_run_until_it_ends(two: Two) -> None:
     screen.expect("/dev/pts/")
     screen.expect("xterm\r\n")
     screen.resize(40, 120)
-    screen.type("cat\r")
-    screen.expect("cat\r\n")
+    screen.type("sh -c 'echo up; exec cat'\r")
+    screen.expect("up\r\n")
     screen.type("\x03")
     screen.expect("^C")
     screen.expect("> ")  # ^C discards what is typed before the prompt.
