@@ -449,7 +449,8 @@ def _tensors() -> list[bytes]:
         paths = [Path(name) / each for each in ("weights", "state", "fragment")]
         tensors.save_weights(paths[0], layout, flat)
         tensors.save_state(paths[1], state)
-        tensors.save_fragment(paths[2], [flat.tobytes()], flat[:0], "float32")
+        part = tensors.Fragment(slice(0, 6), slice(6, 6))
+        tensors.save_fragment(paths[2], part, [flat.tobytes()], flat[:0], "float32")
         return [path.read_bytes() for path in paths]
 
 

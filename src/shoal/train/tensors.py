@@ -7,20 +7,21 @@ travel uncompressed. A fragment is a range of each, so fragments are of equal si
 any layers.
 
 Files are safetensors. They are written from the arrays as they are and read piece by
-piece, so that no second copy of a model is ever in memory.
+piece, so that no second copy of a model is ever in memory: the library's own writer
+makes one of all that goes into a file.
 """
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, cast, final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 from shoal.errors import ProtocolError
 from shoal.train.diloco import compression
@@ -28,7 +29,7 @@ from shoal.train.diloco.compression import Array
 from shoal.train.diloco.messages import joined_check
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -40,6 +41,12 @@ CHUNK: Final = 16 * compression.BLOCK
 HEAD: Final = "shoal"
 """The one text in a file: safetensors writes several in any order, and equal weights
 are to be equal files."""
+
+KINDS: Final = {"<f4": "F32", "<f2": "F16", "|u1": "U8"}
+"""What safetensors calls the types of numpy."""
+
+ENCODED_MORE: Final = 1_024
+"""Bytes of an encoded chunk beyond four for each value, at the most."""
 
 INNER: Final = "inner"
 BUFFERS: Final = "buffers"
@@ -168,8 +175,9 @@ def check(flat: Array, part: Fragment, shares: int = 0) -> int:
     )
 
 
-def _bytes(values: Array) -> memoryview:
-    return np.ascontiguousarray(values, dtype="<f4").data.cast("B")
+def _bytes(values: NDArray[Any]) -> memoryview:
+    kind = values.dtype.newbyteorder("<")
+    return np.ascontiguousarray(values, dtype=kind).reshape(-1).data.cast("B")
 
 
 # Files of weights.
@@ -299,15 +307,35 @@ def _read_weights(file: _File, head: _Head, prefix: str) -> tuple[Layout, Array]
 
 
 def save_fragment(
-    path: Path, chunks: Sequence[bytes], buffers: Array, encoding: Encoding
+    path: Path,
+    part: Fragment,
+    chunks: Iterable[bytes],
+    buffers: Array,
+    encoding: Encoding,
 ) -> None:
-    """Write a compressed fragment: the bytes of its chunks, and its buffers."""
-    arrays: dict[str, NDArray[Any]] = {
-        str(number): np.frombuffer(chunk, dtype=np.uint8)
-        for number, chunk in enumerate(chunks)
+    """Write a compressed fragment, each chunk as it comes, and its buffers."""
+    head = _Head(encoding=encoding)
+    sizes = [each.stop - each.start for each in part.chunks]
+    most = [0, *itertools.accumulate(4 * size + ENCODED_MORE for size in sizes)]
+    room = len(_header(_fragment_entries(most, buffers), head))
+    with _drafted(path) as out:
+        out.seek(room)  # How large the chunks are is known when they are written.
+        ends = [0]
+        for chunk in chunks:
+            ends.append(ends[-1] + out.write(chunk))
+        out.write(_bytes(buffers))
+        out.seek(0)
+        out.write(_header(_fragment_entries(ends, buffers), head, room))
+
+
+def _fragment_entries(ends: Sequence[int], buffers: Array) -> dict[str, _Entry]:
+    found = {
+        str(number): _Entry("U8", (stop - start,), (start, stop))
+        for number, (start, stop) in enumerate(itertools.pairwise(ends))
     }
-    arrays[BUFFERS] = buffers
-    _save(path, arrays, _Head(encoding=encoding))
+    end = ends[-1]
+    found[BUFFERS] = _Entry("F32", buffers.shape, (end, end + buffers.nbytes))
+    return found
 
 
 def fragment_chunks(path: Path, part: Fragment) -> Iterator[Array]:
@@ -316,14 +344,16 @@ def fragment_chunks(path: Path, part: Fragment) -> Iterator[Array]:
     Raise `ProtocolError` for what is none, at the latest when it is reached.
     """
     with _opened(path) as (file, head):
-        if head.encoding not in compression.ENCODINGS:
+        encoding = head.encoding
+        if encoding not in compression.ENCODINGS:
             raise ProtocolError("this file is no fragment of a model")
         wanted = {BUFFERS, *(str(number) for number in range(len(part.chunks)))}
         if set(file.keys()) != wanted:
             raise ProtocolError("this file is a fragment of another size")
-        for number, each in enumerate(part.chunks):
+    for number, each in enumerate(part.chunks):
+        with _opened(path) as (file, _):  # Until it is closed, all that was read stays.
             data = _read(file, str(number), np.uint8).tobytes()
-            yield compression.decode(data, head.encoding, each.stop - each.start)
+        yield compression.decode(data, encoding, each.stop - each.start)
 
 
 def fragment_buffers(path: Path, part: Fragment) -> Array:
@@ -338,11 +368,47 @@ def fragment_buffers(path: Path, part: Fragment) -> Array:
 # Safetensors.
 
 
+class _Entry(msgspec.Struct, frozen=True):
+    """Where a tensor is in a file, and what it is."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]  # from the end of the header
+
+
+def _header(entries: Mapping[str, _Entry], head: _Head, size: int = 0) -> bytes:
+    """Return the beginning of a file, of a size or of what it takes."""
+    about = {HEAD: msgspec.json.encode(head).decode()}
+    text = msgspec.json.encode({"__metadata__": about, **entries})
+    taken = 8 + len(text)
+    size = size or taken + -taken % 8
+    assert taken <= size
+    return (size - 8).to_bytes(8, "little") + text.ljust(size - 8)
+
+
 def _save(path: Path, arrays: Mapping[str, NDArray[Any]], head: _Head) -> None:
-    """Write a file, all of it or nothing."""
+    """Write a file, byte for byte as the library does."""
+    entries: dict[str, _Entry] = {}
+    end = 0
+    # Those of larger numbers first, so that all are aligned.
+    for name in sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)):
+        array, start = arrays[name], end
+        end += array.nbytes
+        kind = KINDS[array.dtype.newbyteorder("<").str]
+        entries[name] = _Entry(kind, array.shape, (start, end))
+    with _drafted(path) as out:
+        out.write(_header(entries, head))
+        for name in entries:
+            out.write(_bytes(arrays[name]))
+
+
+@contextmanager
+def _drafted(path: Path) -> Generator[BinaryIO]:
+    """Open a file that is there when it is whole, and not before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.draft")
-    save_file(dict(arrays), draft, {HEAD: msgspec.json.encode(head).decode()})
+    with draft.open("wb") as out:
+        yield out
     draft.replace(path)
 
 

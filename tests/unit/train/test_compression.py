@@ -49,7 +49,8 @@ def test_a_small_fragment_takes_a_sixth_whatever_its_values_look_like(
 
     data = compression.encode(values.astype(np.float32), "int8")
     none = np.zeros(0, dtype=np.float32)
-    tensors.save_fragment(tmp_path / "fragment", [data], none, "int8")
+    part = tensors.Fragment(slice(0, 7_512), slice(7_512, 7_512))
+    tensors.save_fragment(tmp_path / "fragment", part, [data], none, "int8")
 
     assert (tmp_path / "fragment").stat().st_size < 4 * values.size / 6
 
@@ -95,3 +96,27 @@ def test_a_bomb_takes_no_more_memory_than_what_was_asked_for() -> None:
 
     with pytest.raises(ProtocolError):
         compression.decode(bomb, "int8", 1_000)
+
+
+def test_halves_are_those_of_numpy_to_the_bit() -> None:
+    every = np.arange(0, 1 << 32, 10_007, dtype=np.uint64).astype(np.uint32)
+    halves = compression.HALVES[np.isfinite(compression.HALVES)]
+    between = (halves[:-1] + halves[1:]) / 2  # Where it matters which one is even.
+    values = np.concatenate(
+        [every.view(np.float32), halves, between, np.nextafter(between, np.float32(0))]
+    )
+    finite = values[np.isfinite(values)]
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        for each in (values, finite):
+            expected = each.astype(np.float16).view(np.uint16)
+            found = compression.halved(each).view(np.uint16)
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_widened_halves_are_those_of_numpy() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+
+    np.testing.assert_array_equal(
+        compression.widened(halves), halves.astype(np.float32)
+    )

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from shoal.errors import ProtocolError
 from shoal.train import tensors
@@ -61,12 +63,41 @@ def test_a_large_fragment_is_computed_with_in_chunks() -> None:
 def test_equal_weights_are_equal_files(tmp_path: Path) -> None:
     for name in ("one", "other"):
         tensors.save_weights(tmp_path / name, layout(), flat())
-        tensors.save_fragment(tmp_path / f"{name}-part", [b"abc"], flat()[:0], "int8")
+        part, none = tensors.Fragment(slice(0, 3), slice(3, 3)), flat()[:0]
+        tensors.save_fragment(tmp_path / f"{name}-part", part, [b"abc"], none, "int8")
 
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
     assert (tmp_path / "one-part").read_bytes() == (
         tmp_path / "other-part"
     ).read_bytes()
+
+
+def test_a_file_is_what_the_library_writes(tmp_path: Path) -> None:
+    halves = np.arange(3, dtype=np.float16)
+    arrays = {"b": flat(), "a.x": flat()[:1], "few": halves, "bytes": np.uint8([1, 2])}
+    head = tensors._Head(syncs=3, buffers=("é",))
+
+    tensors._save(tmp_path / "ours", arrays, head)
+
+    about = {tensors.HEAD: msgspec.json.encode(head).decode()}
+    save_file(arrays, tmp_path / "theirs", about)
+    ours, theirs = (tmp_path / n for n in ("ours", "theirs"))
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_a_fragment_of_many_chunks_is_read_by_the_library(tmp_path: Path) -> None:
+    size = 2 * tensors.CHUNK + 10
+    part = tensors.Fragment(slice(5, 5 + size), slice(5 + size, 8 + size))
+    values = np.arange(size, dtype=np.float32)
+    chunks = (values[each.start - 5 : each.stop - 5].tobytes() for each in part.chunks)
+
+    tensors.save_fragment(tmp_path / "f", part, chunks, flat()[:3], "float32")
+
+    found = load_file(tmp_path / "f")
+    assert sorted(found) == ["0", "1", "2", tensors.BUFFERS]
+    read = np.concatenate(list(tensors.fragment_chunks(tmp_path / "f", part)))
+    np.testing.assert_array_equal(read, values)
+    np.testing.assert_array_equal(found[tensors.BUFFERS], flat()[:3])
 
 
 def test_a_checkpoint_holds_all_that_an_aggregator_knows(tmp_path: Path) -> None:
@@ -123,7 +154,9 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, data: bytes) -> 
 def test_a_fragment_of_another_size_is_refused(tmp_path: Path) -> None:
     data = compression.encode(np.ones(10, dtype=np.float32), "float16")
     path = tmp_path / "fragment"
-    tensors.save_fragment(path, [data], np.ones(2, dtype=np.float32), "float16")
+    right = tensors.Fragment(slice(0, 10), slice(10, 12))
+    buffers = np.ones(2, dtype=np.float32)
+    tensors.save_fragment(path, right, [data], buffers, "float16")
 
     for part in (
         tensors.Fragment(slice(0, 11), slice(11, 13)),
@@ -133,7 +166,6 @@ def test_a_fragment_of_another_size_is_refused(tmp_path: Path) -> None:
             list(tensors.fragment_chunks(path, part))
     with pytest.raises(ProtocolError):
         tensors.fragment_buffers(path, tensors.Fragment(slice(0, 10), slice(10, 13)))
-    right = tensors.Fragment(slice(0, 10), slice(10, 12))
     [values] = tensors.fragment_chunks(path, right)
     np.testing.assert_array_equal(values, np.ones(10))
     np.testing.assert_array_equal(tensors.fragment_buffers(path, right), np.ones(2))

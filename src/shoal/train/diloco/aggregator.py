@@ -327,9 +327,8 @@ class Aggregator:
         state, part = self._state, self._part(order.sync)
         assert state is not None
         path = self._exchange.draft()
-        tensors.save_fragment(
-            path, chunks, state.weights[part.buffers], self._settings.compress
-        )
+        buffers = state.weights[part.buffers]
+        tensors.save_fragment(path, part, chunks, buffers, self._settings.compress)
         size = path.stat().st_size
         file = self._exchange.put(path)
         self._updates.add(file)

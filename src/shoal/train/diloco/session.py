@@ -43,7 +43,7 @@ from shoal.train.exchange import Exchange, ExchangeError, Kind
 from shoal.train.pieces import PieceExchange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -345,62 +345,64 @@ class DilocoSession:
         compress = self._compressing(order.segment, part)
         with self._news:
             self._member.computed(order.segment)
-        buffers = self._weights.read(part.buffers)
-        self._errands.put(lambda: self._send(draft, part, compress(), buffers))
+        self._errands.put(lambda: self._send(draft, compress()))
 
-    def _compressing(
-        self, sync: int, part: Fragment
-    ) -> Callable[[], list[list[bytes]]]:
-        """Return what compresses a fragment as it is now, share by share.
+    def _compressing(self, sync: int, part: Fragment) -> Callable[[], list[Path]]:
+        """Return what writes a fragment's delta as it is now, share by share.
 
         With one fragment the loop waits for the outcome, so it compresses here and
         needs no snapshot; with several the carrier does it, beside computing.
         """
-        shares = part.cut(max(1, self._shares))
         if self._settings.fragments == 1:
-            done = [
-                self._compressed(each, self._shared, self._weights.read)
-                for each in shares
-            ]
-            return lambda: done
-        own = self._weights.read(part.trained)
-        self._snapshots[sync] = own, self._weights.read(part.buffers)
+            paths = self._compressed(
+                part, self._shared, self._weights.read, self._weights.read(part.buffers)
+            )
+            return lambda: paths
+        own, buffers = (
+            self._weights.read(part.trained),
+            self._weights.read(part.buffers),
+        )
+        self._snapshots[sync] = own, buffers
         shared, start = self._shared, part.trained.start
 
         def read(each: slice) -> Array:
             return own[each.start - start : each.stop - start]
 
-        return lambda: [self._compressed(each, shared, read) for each in shares]
+        return lambda: self._compressed(part, shared, read, buffers)
 
     def _compressed(
+        self,
+        part: Fragment,
+        shared: Array,
+        read: Callable[[slice], Array],
+        buffers: Array,
+    ) -> list[Path]:
+        """Write the delta of a fragment, compressed, a file for each share."""
+        paths: list[Path] = []
+        start = part.buffers.start
+        for share in part.cut(max(1, self._shares)):
+            path = self._exchange.draft()
+            own = buffers[share.buffers.start - start : share.buffers.stop - start]
+            chunks = self._chunks(share, shared, read)
+            tensors.save_fragment(path, share, chunks, own, self._settings.compress)
+            paths.append(path)
+        return paths
+
+    def _chunks(
         self, part: Fragment, shared: Array, read: Callable[[slice], Array]
-    ) -> list[bytes]:
-        """Return the delta of a fragment or share, compressed chunk by chunk."""
-        chunks: list[bytes] = []
+    ) -> Iterator[bytes]:
+        """Yield the compressed delta chunk by chunk: all of it is never in memory."""
         for each in part.chunks:
             delta = shared[each] - read(each)
             data, _, lost = compression.with_feedback(
                 delta, self._lost[each], self._settings.compress
             )
             self._lost[each] = lost
-            chunks.append(data)
-        return chunks
+            yield data
 
-    def _send(
-        self,
-        draft: messages.Contribution,
-        part: Fragment,
-        shares: list[list[bytes]],
-        buffers: Array,
-    ) -> None:
-        files: list[str] = []
-        size, start = 0, part.buffers.start
-        for each, chunks in zip(part.cut(len(shares)), shares, strict=True):
-            path = self._exchange.draft()
-            own = buffers[each.buffers.start - start : each.buffers.stop - start]
-            tensors.save_fragment(path, chunks, own, self._settings.compress)
-            size += path.stat().st_size
-            files.append(self._exchange.put(path))
+    def _send(self, draft: messages.Contribution, paths: list[Path]) -> None:
+        size = sum(path.stat().st_size for path in paths)
+        files = [self._exchange.put(path) for path in paths]
         contribution = msgspec.structs.replace(draft, file=files[0], bytes=size)
         if self._owner is not None:
             contribution = messages.of_shares(contribution, files)
@@ -628,6 +630,7 @@ class DilocoSession:
     ) -> None:
         while (errand := errands.get()) is not None:
             errand()
+            del errand  # What it holds is not to wait for the next.
 
     def _fetch_ahead(self, update: Update) -> None:
         """Fetch an update while the loop computes, so that it need not wait."""

@@ -232,7 +232,7 @@ class ShareOwner:
         paths = [self._files[order.sync, each, share] for each in order.contributions]
         done = self.state.average(state, deltas_in(paths, part, order.parts))
         path = self._exchange.draft()
-        tensors.save_fragment(path, done.chunks, done.buffers, self._encoding)
+        tensors.save_fragment(path, part, done.chunks, done.buffers, self._encoding)
         size = path.stat().st_size
         file = self._exchange.put(path)
         self._given.add(file)
