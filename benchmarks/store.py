@@ -46,7 +46,7 @@ from shoal.model.ids import (
 from shoal.model.job import Group, Job, Task, Work
 from shoal.model.resources import Profile
 from shoal.protocol.messages import Outcome
-from shoal.store.journal import Journal
+from shoal.store.journal import LAZY_S, Journal
 
 CLIENTS = (1, 64)
 APPEND_S = 3.0
@@ -187,7 +187,7 @@ def write(path: Path, entries: Iterator[Entry]) -> None:
         lambda callback: callback(), on_synced=lambda _: None, on_failed=_raise
     )
     for entry in entries:
-        journal.append(*encode_entry(entry), durable=False)
+        journal.append(*encode_entry(entry), within_s=LAZY_S)
     journal.close()
 
 

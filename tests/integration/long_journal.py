@@ -18,7 +18,7 @@ from shoal.model.derive import derive
 from shoal.model.ids import Attempt, JobId, LeaseId, NodeId, OwnerId
 from shoal.model.spec.submission import load_spec
 from shoal.protocol.messages import Outcome
-from shoal.store.journal import Journal
+from shoal.store.journal import LAZY_S, Journal
 
 ENDED = 10_100
 WAITING = 10_000
@@ -32,7 +32,7 @@ def write_long_journal(node: LiveNode) -> None:
     journal = Journal.open(node.home.journal)
     journal.start(lambda call: call(), on_synced=_ignored, on_failed=_raised)
     for entry in _entries(node.identity.node, node.identity.node):
-        journal.append(*encode(entry), durable=False)
+        journal.append(*encode(entry), within_s=LAZY_S)
     journal.close()
 
 

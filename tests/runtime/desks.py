@@ -49,7 +49,7 @@ class Paper:
         self.host: Host | None = None
         self.number = 0
 
-    def append(self, entry: Entry, *, durable: bool) -> int:
+    def append(self, entry: Entry, *, durable: bool, within_s: float = 0.0) -> int:
         """Note that it is safe, as soon as the machine has had its turn."""
         self.number += 1
         assert self.host is not None

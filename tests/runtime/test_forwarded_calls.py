@@ -51,7 +51,7 @@ ANN = OwnerId("ann")
 class NoJournal:
     """A journal of a machine that keeps nothing."""
 
-    def append(self, entry: Entry, *, durable: bool) -> int:
+    def append(self, entry: Entry, *, durable: bool, within_s: float = 0.0) -> int:
         raise AssertionError("calls are not durable")
 
 

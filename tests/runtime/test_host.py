@@ -53,7 +53,7 @@ class Paper:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
 
-    def append(self, entry: Entry, *, durable: bool) -> int:
+    def append(self, entry: Entry, *, durable: bool, within_s: float = 0.0) -> int:
         """Keep the entry."""
         assert isinstance(durable, bool)
         self.entries.append(entry)

@@ -347,10 +347,14 @@ class Provide(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Append to the journal; a durable one is a barrier (see the module)."""
+    """Append to the journal; a durable one is a barrier (see the module).
+
+    It may wait `within_s` for others, to be synced together with them.
+    """
 
     entry: Entry
     durable: bool = True
+    within_s: float = 0.0
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ RENEW_S: Final = 4.0  # a scheduler renews this often
 LINGER_S: Final = 2.0  # a lease without a task waits for the next one
 AHEAD_S: Final = 0.1  # so much work may wait at a lease behind what runs there
 RECALL_S: Final = 0.3  # what waits longer is called back, for another lease to run
+ENDS_TOGETHER_S: Final = 0.005  # ends wait to be synced together, if the next one runs
 TENURE_S: Final = 60.0  # after this a lease takes no further task, if others wait
 DRIFT_MAX: Final = 0.01  # two clocks differ by at most this in rate
 KILL_S: Final = 5.0  # from the end of the grace until nothing is left of a task

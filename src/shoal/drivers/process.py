@@ -20,6 +20,7 @@ import functools
 import itertools
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
@@ -64,6 +65,9 @@ KEPT_FREE_MAX: Final = 10 << 30
 """Disk space kept free for the owner: this, or a twentieth of the disk if less."""
 
 DISK_LEAST: Final = 64 << 20
+DISK_KNOWN_S: Final = 0.5
+"""How old the size of the disk may be; supervisors look no more often, either."""
+
 MEMORY_LEAST: Final = 32 << 20
 HURRY_S_MAX: Final = 2.0
 """Whoever has longer to end, ends with spare CPU time."""
@@ -150,6 +154,8 @@ class ProcessDriver:
         self._limited: dict[int, _SlotGroup] = {}  # what was set last, by slot
         self._said: tuple[str, ...] = ()
         self._promises = Promises(confined="it is not open")
+        self._disk: os.statvfs_result
+        self._disk_until = 0.0
         self._supervisors: Supervisors | None = None
         self._elsewhere: tempfile.TemporaryDirectory[str] | None = None
 
@@ -321,12 +327,13 @@ class ProcessDriver:
             self._limited.pop(used.slot, None)
         groups = self._cgroups
         spare = self._is_spare(order)
+        limit = limits_of(order).memory_bytes >> 20
         if (
             end.code
             and groups
-            and (groups.out_of_memory(used.slot, spare=spare) > killed_before)
+            and limit
+            and groups.out_of_memory(used.slot, spare=spare) > killed_before
         ):
-            limit = limits_of(order).memory_bytes >> 20
             reason = (
                 f"killed: it used more memory than it may, its limit is {limit} MiB"
             )
@@ -488,6 +495,8 @@ class ProcessDriver:
                 raise UsageError(why) from None
             home = self._cgroups.home
             self._limited[used.slot] = _SlotGroup(limits, doors, home)
+        if not limits.memory_bytes:
+            return 0
         return self._cgroups.out_of_memory(used.slot, spare=limits.spare)
 
     def _is_spare(self, order: RunOrder) -> bool:
@@ -496,7 +505,11 @@ class ProcessDriver:
 
     def _disk_of(self, order: RunOrder) -> tuple[int, int]:
         """Return the size limit of a work directory, and the space to keep free."""
-        found = os.statvfs(self.root)
+        now = time.monotonic()
+        if now >= self._disk_until:
+            self._disk = os.statvfs(self.root)
+            self._disk_until = now + DISK_KNOWN_S
+        found = self._disk
         kept = min(found.f_blocks * found.f_frsize // 20, KEPT_FREE_MAX)
         free = max(DISK_LEAST, found.f_bavail * found.f_frsize - kept)
         unbooked = free // 2 if order.foreign else free

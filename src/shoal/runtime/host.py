@@ -38,8 +38,8 @@ INBOX_MAX: Final = 100_000
 class HostJournal(Protocol):
     """Stores records, and calls `Host.synced` once they are on disk."""
 
-    def append(self, entry: Entry, *, durable: bool) -> int:
-        """Write an entry soon; return its number. Never blocks."""
+    def append(self, entry: Entry, *, durable: bool, within_s: float = 0.0) -> int:
+        """Write an entry within this time; return its number. Never blocks."""
         ...
 
 
@@ -153,7 +153,9 @@ class Host:
         self.handling = event
         for effect in self._machine.handle(event, self._loop.time()):
             if type(effect) is Record:
-                number = self._journal.append(effect.entry, durable=effect.durable)
+                number = self._journal.append(
+                    effect.entry, durable=effect.durable, within_s=effect.within_s
+                )
                 if effect.durable:
                     self._barrier.rise(number, effect.entry)
             elif not self._barrier.holds(effect):

@@ -1,8 +1,8 @@
 """Append entries to a durable journal and report when they are on disk.
 
 One thread writes. Entries appended while it waits for the disk go into the next
-transaction, so many clients share one wait (group commit). Entries with
-`durable=False` wait up to `LAZY_S` for a durable one. `on_synced` reports how far the
+transaction, so many clients share one wait (group commit). An entry that may wait for
+a while is written with the first that may not. `on_synced` reports how far the
 journal is on disk; after the first disk error, `on_failed` is called and nothing more
 is written. `compact` replaces old entries by a snapshot in the background.
 
@@ -15,8 +15,10 @@ is written. `compact` replaces old entries by a snapshot in the background.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -45,7 +47,7 @@ from shoal.store.rows import (
 from shoal.store.writer import Compact, Content, Write, Writer, sweep
 
 LAZY_S: Final = 1.0
-"""How long rows with `durable=False` wait for a durable row before being written."""
+"""How long rows wait that a crash may lose."""
 
 BACKLOG_MAX: Final = 10_000
 """Rows that may wait for the disk before the host refuses new work (see `behind`)."""
@@ -91,7 +93,7 @@ class Journal:
         # Shared between the threads, guarded by the condition:
         self._wake = threading.Condition()
         self._queue: list[Write] = []  # bounded by the host: see `behind`
-        self._urgent = False  # the queue holds a durable write
+        self._due = math.inf  # when the queue is to be written; 0 is at once
         self._closing = False
         self._failure: StoreError | None = None
 
@@ -171,13 +173,13 @@ class Journal:
 
     # Writing.
 
-    def append(self, kind: str, payload: bytes, *, durable: bool = True) -> int:
+    def append(self, kind: str, payload: bytes, *, within_s: float = 0.0) -> int:
         """Queue an entry and return its number; it is on disk once `synced` reaches it.
 
-        With `durable=False` it may wait for a later entry, and a crash may lose it.
+        It may wait `within_s` for later ones, to be written together with them.
         """
         self._last += 1
-        self._enqueue(JournalRow(self._last, kind, payload), urgent=durable)
+        self._enqueue(JournalRow(self._last, kind, payload), within_s)
         return self._last
 
     def compact(self, rows: Iterable[Content]) -> None:
@@ -189,7 +191,7 @@ class Journal:
         assert not self.compacting
         self._asked += 1
         self._snapshot_at = self._last
-        self._enqueue(Compact(rows), urgent=True)
+        self._enqueue(Compact(rows), 0.0)
 
     def close(self) -> None:
         """Write the queue and release the file; raise if writing failed.
@@ -242,16 +244,16 @@ class Journal:
         """Number of transactions so far; each waits for the disk once."""
         return self._writer.commits
 
-    def _enqueue(self, write: Write, *, urgent: bool) -> None:
+    def _enqueue(self, write: Write, within_s: float) -> None:
         assert self._open
+        due = time.monotonic() + within_s if within_s else 0.0
         with self._wake:
             if self._failure is not None:
                 return
-            first = not self._queue
             self._queue.append(write)
-            if first or (urgent and not self._urgent):
+            if due < self._due:
+                self._due = due
                 self._wake.notify()
-            self._urgent = self._urgent or urgent
 
     # Called on the host's thread.
 
@@ -286,13 +288,15 @@ class Journal:
     def _take(self) -> list[Write] | None:
         """Wait for writes and return them; None when closing with an empty queue."""
         with self._wake:
-            while not (self._urgent or self._closing or self._writer.busy):
-                if not self._wake.wait(LAZY_S if self._queue else None):
+            while not (self._closing or self._writer.busy):
+                wait_s = self._due - time.monotonic()
+                if wait_s <= 0.0:
                     break
+                self._wake.wait(None if wait_s == math.inf else wait_s)
             if self._closing and not self._queue:
                 return None
             batch, self._queue = self._queue, []
-            self._urgent = False
+            self._due = math.inf
             return batch
 
     def _fail(self, error: StoreError) -> None:

@@ -13,6 +13,7 @@ from shoal.drivers.limits.cgroup import (
     SecondVersion,
     find,
 )
+from shoal.drivers.limits.cgroup_entry import CgroupDoors
 
 GIB = 1 << 30
 
@@ -229,3 +230,33 @@ def test_empty_groups_of_an_earlier_life_are_removed(
     assert not left.exists()
     found.close()
     assert not left.parent.exists()
+
+
+def test_a_supervisor_enters_groups_again_by_the_files_it_has_open(
+    tmp_path: Path,
+) -> None:
+    doors, home = tmp_path / "slot", tmp_path / "home"
+    doors.touch()
+    home.touch()
+    entry = CgroupDoors()
+
+    for _ in range(2):
+        with entry.inside([str(doors)], [str(home)]):
+            assert len(doors.read_text()) == len(home.read_text()) + 1
+
+    assert doors.read_text() == home.read_text() == "00"
+
+
+def test_a_supervisor_goes_home_from_a_group_that_cannot_be_entered(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    home.touch()
+
+    with (
+        pytest.raises(FileNotFoundError),
+        CgroupDoors().inside([str(tmp_path / "gone")], [str(home)]),
+    ):
+        pytest.fail("the task must not start")
+
+    assert home.read_text() == "0"

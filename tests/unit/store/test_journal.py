@@ -10,7 +10,7 @@ import pytest
 from tests.unit.store.hosting import Host, fill, hosted, payloads
 
 from shoal.errors import StoreError
-from shoal.store.journal import BACKLOG_MAX, Journal
+from shoal.store.journal import BACKLOG_MAX, LAZY_S, Journal
 from shoal.store.writer import WAL_BYTES
 
 
@@ -23,7 +23,7 @@ def test_an_empty_journal_has_no_rows(path: Path) -> None:
 def test_what_was_appended_is_there_in_the_next_life(path: Path) -> None:
     with hosted(path) as host:
         assert host.journal.append("job", b"one") == 1
-        assert host.journal.append("job", b"two", durable=False) == 2
+        assert host.journal.append("job", b"two", within_s=LAZY_S) == 2
 
     with closing(Journal.open(path)) as journal:
         assert list(journal.rows()) == [(1, "job", b"one"), (2, "job", b"two")]
@@ -65,7 +65,7 @@ def test_all_that_waits_for_the_disk_goes_in_one_transaction(path: Path) -> None
 
 def test_a_row_that_is_not_durable_goes_with_the_next_that_is(path: Path) -> None:
     with hosted(path) as host:
-        host.journal.append("job", b"one", durable=False)
+        host.journal.append("job", b"one", within_s=LAZY_S)
         host.journal.append("job", b"two")
         host.sync()
 
@@ -74,14 +74,24 @@ def test_a_row_that_is_not_durable_goes_with_the_next_that_is(path: Path) -> Non
 
 
 def test_a_row_that_is_not_durable_does_not_wait_for_ever(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path,
 ) -> None:
-    monkeypatch.setattr("shoal.store.journal.LAZY_S", 0.001)
     with hosted(path) as host:
-        host.journal.append("job", b"one", durable=False)
+        host.journal.append("job", b"one", within_s=0.001)
         host.sync()
 
         assert host.synced == [1]
+
+
+def test_rows_that_may_wait_a_little_are_written_together(path: Path) -> None:
+    with hosted(path) as host:
+        host.journal.append("job", b"one", within_s=0.05)
+        host.journal.append("job", b"two", within_s=LAZY_S)
+        host.journal.append("job", b"three", within_s=0.05)
+        host.sync()
+
+        assert host.synced == [3]
+        assert host.journal.commits == 1
 
 
 def test_a_host_with_too_long_a_backlog_is_behind(path: Path) -> None:

@@ -57,6 +57,7 @@ from shoal.core.scheduling.notices import (
 )
 from shoal.core.timing import (
     DRIFT_MAX,
+    ENDS_TOGETHER_S,
     KEPT_LEASE_S,
     KILL_S,
     LEASE_S,
@@ -606,7 +607,11 @@ class Dispatcher:
             siblings += self._book.live_in(group)
             entries += gangs.finish(self._book, group, "cancelled", why, now)
         stopped = self.stop_all(siblings, now)
-        return [*_record(entries), *stopped, *self._unblocked(group)]
+        follows = _record(entries)
+        if report is not None and report.next is not None and len(entries) == 1:
+            # The next one runs already, so nobody waits for this.
+            follows = [Record(entries[0], within_s=ENDS_TOGETHER_S)]
+        return [*follows, *stopped, *self._unblocked(group)]
 
     def _try_again(
         self, verdict: Verdict, run: TaskRun, group: GroupRecord, now: float

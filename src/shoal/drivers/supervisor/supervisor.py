@@ -25,7 +25,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
-from shoal.drivers.limits.cgroup_entry import inside
+from shoal.drivers.limits.cgroup_entry import CgroupDoors
 from shoal.drivers.limits.cpu_priority import lower, lower_session
 from shoal.drivers.limits.usage_watch import UsageWatch
 from shoal.drivers.sandbox import seccomp
@@ -242,9 +242,14 @@ class SupervisedRun:
     """One attempt, from its order until its program has ended."""
 
     def __init__(
-        self, start: StartAttempt, null: int, room: SandboxRoom | None
+        self,
+        start: StartAttempt,
+        null: int,
+        room: SandboxRoom | None,
+        doors: CgroupDoors,
     ) -> None:
         self.start = start
+        self._doors = doors
         self.pid = 0  # 0 in a reusable sandbox
         self.exit_fd = -1  # readable when the program has ended
         self.kill_at: float | None = None
@@ -329,7 +334,7 @@ class SupervisedRun:
         pair = os.openpty() if terminal else ()
         place = os.ttyname(pair[1]) if pair else ""
         try:
-            with inside(start.doors, start.home):
+            with self._doors.inside(start.doors, start.home):
                 if start.boxed:
                     self.pid = _spawn_boxed(argv, start.env, pair[1:] * 3 or files)
                 else:
@@ -363,7 +368,7 @@ class SupervisedRun:
         """Start another program as the task was started; return its pid."""
         start = self.start
         try:
-            with inside(start.doors, start.home):
+            with self._doors.inside(start.doors, start.home):
                 pid = _spawn(argv, [*start.env, *env], files, terminal)
         except NotStartedError as error:
             raise ValueError(str(error)) from error
@@ -447,6 +452,7 @@ class Supervisor:
         self._line = line
         self._poll = select.poll()
         self._null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self._doors = CgroupDoors()
         self._inbox = frame_buffer()
         self._unsent = b""
         self._listening = True  # whether the pipes are polled
@@ -527,7 +533,7 @@ class Supervisor:
             reason = f"no sandbox for it: {error}"
             self._send(pack_end(AttemptEnded(NOT_STARTED, reason=reason)))
             return
-        run = self._run = SupervisedRun(start, self._null, room)
+        run = self._run = SupervisedRun(start, self._null, room, self._doors)
         try:
             run.open()
         except NotStartedError as error:
@@ -554,7 +560,7 @@ class Supervisor:
             if len(self._rooms) == ROOMS_MAX:
                 self._rooms.pop(next(iter(self._rooms))).close()
             mark = [f"{name}={value}" for name, value in os.environ.items()]
-            with inside(start.doors, start.home):
+            with self._doors.inside(start.doors, start.home):
                 room = SandboxRoom(start.room, mark, start.uplink)
         self._rooms[key] = room
         return room

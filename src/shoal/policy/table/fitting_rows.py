@@ -60,20 +60,20 @@ class FittingRows:
             return range(len(grid.rows))
         if len(need.sizes) <= len(need.kinds.devices):
             need.learn_kinds()
-        changed = grid.gains.since(self._gains_seen)
-        changed += grid.losses.since(self._losses_seen)
+        gained = grid.gains.since(self._gains_seen)
+        lost = grid.losses.since(self._losses_seen)
         self._note_seen()
-        rows, fits, ranks = grid.rows, self._fits, self._ranks
-        for index in dict.fromkeys(changed):
-            row = rows[index]
-            fits_now = row is not None and row.fits(need)
-            if fits_now != fits[index]:
-                fits[index], rank = fits_now, self._rank_of[index]
-                if fits_now:
-                    insort(ranks, rank)
-                else:
-                    del ranks[bisect_left(ranks, rank)]
-        return changed
+        rows, fits, ranks = grid.rows, self._fits_each, self._ranks
+        # What fits may only stop to fit where room was lost, and the other way round.
+        for index in gained:
+            if not fits[index] and (row := rows[index]) and row.fits(need):
+                fits[index] = True
+                insort(ranks, self._rank_of[index])
+        for index in lost:
+            if fits[index] and not ((row := rows[index]) and row.fits(need)):
+                fits[index] = False
+                del ranks[bisect_left(ranks, self._rank_of[index])]
+        return gained + lost
 
     def draw(self, count: int, rng: Random, skip: Collection[NodeId] = ()) -> list[int]:
         """Draw up to `count` different rows whose nodes are not in `skip`.
@@ -82,9 +82,10 @@ class FittingRows:
         """
         ranks, by_rank, rows = self._ranks, self._by_rank, self._grid.rows
         if len(ranks) <= CROWD * (count + len(skip)):
-            listed = [by_rank[rank] for rank in ranks]
-            left = [i for i in listed if (row := rows[i]) and row.node not in skip]
-            return rng.sample(left, min(count, len(left)))
+            left = [by_rank[rank] for rank in ranks]
+            if skip:
+                left = [i for i in left if (row := rows[i]) and row.node not in skip]
+            return _sample(left, count, rng)
         if count >= MANY and CROWD * len(ranks) >= len(by_rank):
             return self._draw_many(count, rng, skip)
         found: dict[int, None] = {}
@@ -122,7 +123,9 @@ class FittingRows:
         self._rank_of = [0] * len(grid.rows)
         for rank, index in enumerate(self._by_rank):
             self._rank_of[index] = rank
-        self._fits = mask(self.need, grid)[: len(grid.rows)].copy()
+        # The same bytes twice: numbers one by one, and a column of truths.
+        self._fits_each = bytearray(mask(self.need, grid)[: len(grid.rows)].tobytes())
+        self._fits = np.frombuffer(self._fits_each, np.bool_)
         self._ranks: list[int] = np.flatnonzero(self._fits[self._order]).tolist()
         self._note_seen()
 
@@ -130,6 +133,17 @@ class FittingRows:
         grid = self._grid
         self._seen = grid.now
         self._gains_seen, self._losses_seen = grid.gains.end, grid.losses.end
+
+
+def _sample(rows: list[int], count: int, rng: Random) -> list[int]:
+    """Draw up to `count` different rows from a list, which is reordered."""
+    size, random = len(rows), rng.random
+    if size <= count:
+        return rows
+    for place in range(count):  # `Random.sample` takes three times as long.
+        other = place + int(random() * (size - place))
+        rows[place], rows[other] = rows[other], rows[place]
+    return rows[:count]
 
 
 @final

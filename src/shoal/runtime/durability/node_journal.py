@@ -9,6 +9,7 @@ from shoal import failpoints
 from shoal.core.durability.compaction import compacted
 from shoal.core.durability.journal import Cancelled, Entry, Finished, decode, encode
 from shoal.model.ids import JobId
+from shoal.store.journal import LAZY_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,11 +38,13 @@ class NodeJournal:
         """Return the entries of earlier runs; call it before the journal starts."""
         return [decode(row.payload) for row in self._journal.rows()]
 
-    def append(self, entry: Entry, *, durable: bool) -> int:
-        """Write an entry soon; return its number."""
+    def append(self, entry: Entry, *, durable: bool, within_s: float = 0.0) -> int:
+        """Write an entry, within this time if it is durable; return its number."""
         kind, payload = encode(entry)
         failpoints.reach(f"record.{kind}")
-        number = self._journal.append(kind, payload, durable=durable)
+        number = self._journal.append(
+            kind, payload, within_s=within_s if durable else LAZY_S
+        )
         if isinstance(entry, Finished | Cancelled):
             of = entry.task if isinstance(entry, Finished) else entry.job
             self._ends.append((number, of))
