@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+from random import SystemRandom
 from typing import Final
 
 LETTERS: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no two that look alike
@@ -12,5 +12,6 @@ DIGITS: Final = "0123456789"
 
 def new_job_id() -> str:
     """Generate a short random job id; it starts with a letter."""
-    rest = (secrets.choice(LETTERS) for _ in range(LENGTH - 1))
-    return secrets.choice(LETTERS.lstrip(DIGITS)) + "".join(rest)
+    choice = SystemRandom().choice
+    rest = (choice(LETTERS) for _ in range(LENGTH - 1))
+    return choice(LETTERS.lstrip(DIGITS)) + "".join(rest)

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import os
 import select
-import shutil
 import signal
 import stat
 import sys
@@ -39,6 +38,12 @@ def target_of(job: str) -> pb.ChannelTarget:
     return pb.ChannelTarget(job=job or "last", task=task)
 
 
+def _terminal_size() -> os.terminal_size:
+    from shutil import get_terminal_size  # noqa: PLC0415 - Only for people.
+
+    return get_terminal_size()
+
+
 def terminal_here() -> pb.ChannelTerminal:
     """Return the size and kind of this terminal; raise if there is none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -47,7 +52,7 @@ def terminal_here() -> pb.ChannelTerminal:
             because="-t needs standard input and output to be one",
             hint="leave -t out: input and output then go through pipes",
         )
-    size = shutil.get_terminal_size()
+    size = _terminal_size()
     kind = os.environ.get("TERM", "")
     return pb.ChannelTerminal(rows=size.lines, columns=size.columns, type=kind)
 
@@ -111,7 +116,7 @@ def raw_terminal(
     before = termios.tcgetattr(fd)
 
     def tell(_number: int, _frame: object) -> None:
-        size = shutil.get_terminal_size()
+        size = _terminal_size()
         resized(size.lines, size.columns)
 
     def stop(number: int, _frame: object) -> None:

@@ -21,8 +21,6 @@ from shoal.cli.display.printing import has_ended
 from shoal.cli.options import talk
 from shoal.cli.tasks import carrying
 from shoal.errors import ShoalError, UnreachableError
-from shoal.model.spec.canonical import why_no_stdin
-from shoal.model.spec.submission import load_spec
 from shoal.protocol.channels import items
 
 if TYPE_CHECKING:
@@ -49,6 +47,11 @@ def with_stdin(spec: str, *, asked: bool, tty: bool, quiet: bool) -> str:
     """
     if not (asked or tty or carrying.has_input()):
         return spec
+    from shoal.model.spec.canonical import (  # noqa: PLC0415 - Takes a third of a run.
+        why_no_stdin,
+    )
+    from shoal.model.spec.submission import load_spec  # noqa: PLC0415 - Likewise.
+
     document: dict[str, Any] = json.loads(spec)
     given = load_spec(spec, "json")
     if not (asked or tty) and (why := why_no_stdin(given)):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -58,7 +58,7 @@ from shoal.model.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shoal.model.job import Scalar
     from shoal.model.spec.documents import Plain
@@ -97,10 +97,10 @@ def spec_of(document: Plain) -> JobSpec:
             hint="begin with `command: ...` or `recipe: ...`",
         )
     document = _flat(_with_long_names(document))
-    _refuse_unknown_names(document, _SHAPE, "$")
     try:
         spec = msgspec.convert(document, JobSpec)
     except msgspec.ValidationError as error:
+        _refuse_unknown_names(document, inspect.type_info(JobSpec), "$")
         what, path = validation.told(error)
         where = _exact(path, document)
         raise SpecError(
@@ -109,8 +109,26 @@ def spec_of(document: Plain) -> JobSpec:
             because=_shown(validation.value_at(document, where)),
             hint=validation.advice(JobSpec, where),
         ) from None
-    _check_texts(spec)
+    if not _is_printable(document):
+        _check_texts(spec)
     return canonical(spec)
+
+
+def _is_printable(value: object) -> bool:
+    """Whether all texts in a document are, as nearly always: then each may be there.
+
+    To make what checks them by their grammar takes longer than all else in a spec.
+    """
+    if isinstance(value, str):
+        return value.isprintable()
+    if isinstance(value, dict):
+        pairs = cast("dict[object, object]", value)
+        return all(map(_is_printable, pairs)) and all(
+            map(_is_printable, pairs.values())
+        )
+    if isinstance(value, list | tuple):
+        return all(map(_is_printable, cast("Sequence[object]", value)))
+    return True
 
 
 def _with_long_names(document: dict[str, Plain]) -> dict[str, Plain]:
@@ -585,8 +603,6 @@ AMOUNTS: Final = frozenset(
     {"cpu", "cpus", "gpu", "gpus", "ram", "mem", "memory", "disk"}
 )
 """What people write beside `resources`, as other schedulers have it."""
-
-_SHAPE: Final = inspect.type_info(JobSpec)
 
 
 # What the fields mean together.
