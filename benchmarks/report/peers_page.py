@@ -33,6 +33,8 @@ ROUNDS: Final = (
 )
 """What is shown of every round."""
 
+LIMIT: Final = "limit: posix_spawn"
+
 Figures = dict[str, dict[str, float]]
 AllFigures = dict[str, dict[str, list[float]]]
 
@@ -139,6 +141,9 @@ def ratios(found: Figures) -> list[str]:
             lines.append(
                 f"- {ours}: {rate:.2f} times the process tasks of the best, {best}."
             )
+        if LIMIT in found and "process_per_s" in found.get(ours, {}):
+            rate = found[ours]["process_per_s"] / found[LIMIT]["process_per_s"]
+            lines.append(f"- {ours}: {rate:.2f} of what the machine can start at all.")
     return lines
 
 
