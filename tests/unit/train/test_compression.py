@@ -102,9 +102,9 @@ def test_halves_are_those_of_numpy_to_the_bit() -> None:
     every = np.arange(0, 1 << 32, 10_007, dtype=np.uint64).astype(np.uint32)
     halves = compression.HALVES[np.isfinite(compression.HALVES)]
     between = (halves[:-1] + halves[1:]) / 2  # Where it matters which one is even.
-    values = np.concatenate(
-        [every.view(np.float32), halves, between, np.nextafter(between, np.float32(0))]
-    )
+    below = np.nextafter(between, np.float32(0))
+    parts = every.view(np.float32), halves, between, below
+    values = np.concatenate(parts, dtype=np.float32)
     finite = values[np.isfinite(values)]
 
     with np.errstate(over="ignore", invalid="ignore"):

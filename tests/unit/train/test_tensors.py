@@ -1,10 +1,12 @@
 """Weights become files and fragments, and come back as they were."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from shoal.errors import ProtocolError
@@ -74,7 +76,9 @@ def test_equal_weights_are_equal_files(tmp_path: Path) -> None:
 
 def test_a_file_is_what_the_library_writes(tmp_path: Path) -> None:
     halves = np.arange(3, dtype=np.float16)
-    arrays = {"b": flat(), "a.x": flat()[:1], "few": halves, "bytes": np.uint8([1, 2])}
+    few = np.array([1, 2], dtype=np.uint8)
+    arrays: dict[str, NDArray[Any]] = {"b": flat(), "a.x": flat()[:1]}
+    arrays |= {"few": halves, "bytes": few}
     head = tensors._Head(syncs=3, buffers=("é",))
 
     tensors._save(tmp_path / "ours", arrays, head)
