@@ -84,7 +84,8 @@ def test_a_job_is_followed_and_ended_from_another_node(
     logs = laptop.start("logs", "-f", job, *there)
     assert logs.stdout is not None
     begun = logs.stdout.readline()
-    unknown = laptop("show", job)
+    found = laptop.ok("show", job)
+    unknown = three.friend("show", job)
     listed = laptop.ok("ps", *there)
     explained = laptop.ok("explain", job, *there)
     go.touch()
@@ -94,7 +95,8 @@ def test_a_job_is_followed_and_ended_from_another_node(
     cancelled = laptop("cancel", "last", *there)
 
     assert (begun, rest, logs.returncode) == ("begun\n", "over\n", 0)
-    assert unknown.code == 102
+    assert "state      running" in found, "a node asks the others of its owner"
+    assert unknown.code == 102, "and nobody else's"
     assert "`shoal ps --everywhere` looks on your other nodes" in unknown.err
     assert job in listed
     assert f"{job}.main.0 is running" in explained
