@@ -20,6 +20,7 @@ from shoal.sim.seeds import SeedOutcome, run_seed
 
 CHUNK: Final = 4
 FAILURES_SHOWN_MAX: Final = 20
+TENTHS: Final = 10  # Without a terminal, lines take the place of a bar.
 
 
 class SoakTotals(msgspec.Struct):
@@ -72,6 +73,12 @@ def soak(seeds: int, first: int, jobs: int) -> None:
         for outcome in outcomes(first, seeds, jobs):
             totals.add(outcome)
             progress.update(bar, advance=1)
+            if outcome.violations:
+                click.echo(f"seed {outcome.seed}: {outcome.violations[0]}", err=True)
+            if progress.disable and totals.seeds % max(1, seeds // TENTHS) == 0:
+                spent_s = time.perf_counter() - began
+                done = f"{totals.seeds} of {seeds} seeds"
+                click.echo(f"{done}, {spent_s:.0f} s", err=True)
     _show(totals, time.perf_counter() - began)
     if totals.failed:
         raise SystemExit(1)
