@@ -4,7 +4,9 @@
 - A2: a revoked node is not let in again by an old invitation.
 - A3: nobody is let in without an invitation or a person's yes.
 - A4: once faults stop, an invitation that a user holds lets in as many as it says, and
-  who was let in hears of it; so does a stranger whom a person accepted.
+  who was let in hears of it; so does a stranger whom a person accepted. Who is revoked
+  while it is let in has used the invitation up all the same: given back, the use would
+  be there for the same intruder under another name.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class AdmissionPromises:
         self._invited = invited
         self._approved: dict[NodeId, None] = {}  # newcomers accepted by a person
         self._welcomed: dict[int, dict[NodeId, None]] = {}  # newcomers by invitation
+        self._signed: dict[int, dict[NodeId, None]] = {}  # of these, or not yet
         self._revocations = revocations
         self._issued: dict[int, float] = {}  # when an invitation ends, by number
         self._unwanted: dict[NodeId, None] = {}  # newcomers that were revoked
@@ -56,7 +59,10 @@ class AdmissionPromises:
         if newcomer in self._unwanted:
             return
         number, uses = self._invited.get(newcomer, (-1, 0))
-        came = self._welcomed.get(number, {})
+        came = dict(self._welcomed.get(number, {}))
+        for other in self._signed.get(number, {}):
+            if other in self._unwanted:
+                came[other] = None
         is_good = self._issued.get(number, 0.0) > self._agenda.now
         if newcomer in came or newcomer in self._approved:
             self._violations.report("A4", f"{newcomer} never hears that it is let in")
@@ -73,6 +79,8 @@ class AdmissionPromises:
         if newcomer not in self._invited and newcomer not in self._approved:
             what = f"{host.id} lets {newcomer} in, whom nobody invited or approved"
             self._violations.report("A3", what)
+        number, _ = self._invited.get(newcomer, (-1, 0))
+        self._signed.setdefault(number, {})[newcomer] = None
         # Grants decided earlier are sent by the time the record is safe.
         if self._revocations.knows(host, newcomer):
             what = f"{host.id} lets {newcomer} in again, which it knows revoked"
