@@ -13,7 +13,7 @@ from tests.integration.cli_home import CliHome
 from tests.integration.live_shoal import LiveShoal, live_shoal
 from tests.integration.pool_nodes import Reef, end
 
-from shoal.core.scheduling.job_book import JobRecord
+from shoal.core.records.records import JobRecord
 from shoal.core.verification.answer_history import answers_of
 from shoal.model.ids import JobId, NodeId, TaskId
 from shoal.net.identity.petname import petname

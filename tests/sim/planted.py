@@ -75,8 +75,9 @@ from shoal.core.mail.mailbox import Mailbox
 from shoal.core.mail.task_mail import TaskMail
 from shoal.core.membership.members import Admission, Members
 from shoal.core.negotiation.negotiator import GangRound, Negotiator
+from shoal.core.records.records import TaskRecord
 from shoal.core.scheduling import scheduler
-from shoal.core.scheduling.job_book import JobBook, TaskRecord
+from shoal.core.scheduling.job_book import JobBook
 from shoal.core.scheduling.notices import Consequence
 from shoal.model.ids import Attempt, BlobId, LeaseId, NodeId, OwnerId, TaskId
 from shoal.model.job import Input, Job, Task

@@ -8,9 +8,9 @@ from shoal.core.dispatch.run_states import TaskRun
 from shoal.core.events import Effect, InputLost, InputTaken
 from shoal.core.leasing.worker import Worker
 from shoal.core.membership.members import Admission
+from shoal.core.records.records import JobRecord
 from shoal.core.scheduling import children
 from shoal.core.scheduling.children import Children
-from shoal.core.scheduling.job_book import JobRecord
 from shoal.model.ids import Attempt, NodeId, OwnerId
 from shoal.model.job import Job
 from shoal.protocol.channels.messages import ChannelBatch, ChannelOpen

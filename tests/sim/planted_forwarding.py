@@ -4,7 +4,7 @@
 
 from typing import Any, Final
 
-from shoal.core.scheduling.job_book import JobRecord
+from shoal.core.records.records import JobRecord
 from shoal.core.scheduling.notices import Consequence
 from shoal.core.succession.forwarding import FORWARDS_MAX, Forwarding, is_bound
 from shoal.core.succession.kept_jobs import TermLog

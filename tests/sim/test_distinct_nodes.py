@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.core.negotiation.held_leases import LeaseShape
-from shoal.core.scheduling.job_book import GroupRecord
+from shoal.core.records.records import GroupRecord
 from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.core.scheduling.task_selection import TaskSelection
 from shoal.model.ids import NodeId

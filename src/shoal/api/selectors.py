@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, Final
 
 from shoal.api.node_names import nodes_called
+from shoal.core.records.array_states import name_of
+from shoal.core.records.census import counts_in
 from shoal.errors import MovedError, NoJobError, NotFoundError, UsageError
-from shoal.model.ids import NodeId
+from shoal.model.ids import NodeId, TaskId
+from shoal.model.job import TaskArray
+from shoal.model.job_notes import TASKS_FOLLOWED_MAX
+from shoal.model.spec.limits import TASKS_LISTED_MAX
 from shoal.net.identity.identity import public_key
 from shoal.net.identity.petname import petname
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
+    from shoal.core.records.records import GroupRecord, JobRecord, TaskRecord
+    from shoal.core.scheduling.job_book import JobBook
+    from shoal.model.job import Job, TaskState
     from shoal.runtime.discovery.node_network import NodeNetwork
     from shoal.runtime.node import Node
 
@@ -54,6 +62,7 @@ def node_called(selector: str, known: Iterable[NodeId]) -> NodeId:
 
 JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 CANDIDATES_NAMED_MAX: Final = 5
+DIGITS_MAX: Final = 15
 
 
 def is_id(text: str) -> bool:
@@ -116,29 +125,113 @@ def _several(selector: str, found: list[JobRecord]) -> UsageError:
 
 
 def tasks_called(selector: str, record: JobRecord, book: JobBook) -> list[TaskRecord]:
-    """Return the tasks that a selector means; all if it is empty."""
-    tasks = [book.tasks[task.id] for task in record.job.tasks()]
+    """Return the tasks that a selector means; if it is empty, all, or the first ones.
+
+    A job has more than `TASKS_FOLLOWED_MAX` only if a large array is in it.
+    """
     if not selector:
-        return tasks
+        return some_tasks(book, record.job, frozenset(), 0, TASKS_FOLLOWED_MAX)
     full = f"{record.job.id}.{selector}"
-    for place, task in enumerate(tasks):
-        if selector in (task.task.id, str(place)) or task.task.id == full:
-            return [task]
-    if labelled := [task for task in tasks if task.task.label == selector]:
+    for id_ in (full, selector):
+        if (found := book.tasks.get(TaskId(id_))) and found.task.job == record.job.id:
+            return [found]
+    place = (
+        int(selector) if selector.isdecimal() and len(selector) <= DIGITS_MAX else -1
+    )
+    if place >= 0 and (tasks := some_tasks(book, record.job, frozenset(), place, 1)):
+        return tasks
+    if labelled := _labelled(selector, record.job, book):
         return labelled  # Several: a gang, or points of several steps.
     raise NotFoundError(
         f"no task '{selector}' in job {record.job.id}",
-        because=_names(tasks),
+        because=_names(record.job),
         hint=f"`shoal show {record.job.id}` lists them",
     )
 
 
-def _names(tasks: list[TaskRecord]) -> str:
+def is_number(text: str) -> bool:
+    """Whether a text can be the place of a task."""
+    return text.isdecimal() and text.isascii() and len(text) <= DIGITS_MAX
+
+
+def _labelled(label: str, job: Job, book: JobBook) -> list[TaskRecord]:
+    found: list[TaskRecord] = []
+    for group in job.groups:
+        tasks = group.tasks
+        if not isinstance(tasks, TaskArray):
+            found += [book.tasks[task.id] for task in tasks if task.label == label]
+        elif is_number(label):
+            place, rest = divmod(int(label) - tasks.start, tasks.step)
+            if not rest and 0 <= place < len(tasks):
+                found.append(book.tasks[tasks[place].id])
+    return found
+
+
+def some_tasks(
+    book: JobBook, job: Job, states: frozenset[TaskState], first: int, most: int
+) -> list[TaskRecord]:
+    """Return tasks of a job in any of these states, if some are named.
+
+    The `first` of them are left out, and no more than `most` are returned.
+    """
+    if not states:
+        return _records_at(book, job, first, most)
+    chosen = itertools.chain.from_iterable(
+        _ids_in(book.groups[group.id], book, states) for group in job.groups
+    )
+    return [book.tasks[id_] for id_ in itertools.islice(chosen, first, first + most)]
+
+
+def _records_at(book: JobBook, job: Job, first: int, most: int) -> list[TaskRecord]:
+    found: list[TaskRecord] = []
+    for group in job.groups:
+        count = len(group.tasks)
+        places = range(min(first, count), min(first + most - len(found), count))
+        found += [book.tasks[group.tasks[place].id] for place in places]
+        first = max(0, first - count)
+    return found
+
+
+def _ids_in(
+    group: GroupRecord, book: JobBook, states: frozenset[TaskState]
+) -> Iterator[TaskId]:
+    if group.array is not None:
+        for place in group.array.places(states):
+            yield name_of(group.id, place)
+        return
+    for task in group.group.tasks:
+        if book.tasks[task.id].state in states:
+            yield task.id
+
+
+def done_of(book: JobBook, job: Job) -> set[TaskId]:
+    """Return the tasks of a job that are done; an error if too many others are left."""
+    done: set[TaskId] = set()
+    for group in (book.groups[group.id] for group in job.groups):
+        if group.array is not None and group.array.kept["done"]:
+            left = len(group.group.tasks) - counts_in(book, group)["done"]
+            _refuse_many_left(job, left)
+        done.update(_ids_in(group, book, frozenset({"done"})))
+    return done
+
+
+def _refuse_many_left(job: Job, left: int) -> None:
+    if left > TASKS_LISTED_MAX:
+        raise UsageError(
+            f"{left:,} tasks of job {job.id} are left, too many to choose",
+            because=f"a job may have {TASKS_LISTED_MAX:,} tasks that are not all "
+            "of one array",
+            hint=f"`shoal retry {job.id}` runs all of it again",
+        )
+
+
+def _names(job: Job) -> str:
     """Say how the tasks of a job can be called."""
-    if len(tasks) == 1:
+    count = sum(len(group.tasks) for group in job.groups)
+    if count == 1:
         return "it has one task, which is 0"
-    text = f"it has {len(tasks)} tasks, 0 to {len(tasks) - 1}"
-    labels = list(dict.fromkeys(task.task.label for task in tasks if task.task.label))
+    text = f"it has {count:,} tasks, 0 to {count - 1}"
+    labels = list(dict.fromkeys(task.label for task in job.models() if task.label))
     if not labels or labels[0].isdigit():
         return text
     more = ", ..." if len(labels) > CANDIDATES_NAMED_MAX else ""

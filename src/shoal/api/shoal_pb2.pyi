@@ -140,14 +140,16 @@ class ChannelReply(_message.Message):
     def __init__(self, items: _Optional[_Iterable[bytes]] = ..., job: _Optional[str] = ..., task: _Optional[str] = ..., worker: _Optional[str] = ..., attempt: _Optional[str] = ...) -> None: ...
 
 class GetRequest(_message.Message):
-    __slots__ = ("job", "tasks_max", "task_states")
+    __slots__ = ("job", "tasks_max", "task_states", "tasks_from")
     JOB_FIELD_NUMBER: _ClassVar[int]
     TASKS_MAX_FIELD_NUMBER: _ClassVar[int]
     TASK_STATES_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FROM_FIELD_NUMBER: _ClassVar[int]
     job: str
     tasks_max: int
     task_states: _containers.RepeatedScalarFieldContainer[State]
-    def __init__(self, job: _Optional[str] = ..., tasks_max: _Optional[int] = ..., task_states: _Optional[_Iterable[_Union[State, str]]] = ...) -> None: ...
+    tasks_from: int
+    def __init__(self, job: _Optional[str] = ..., tasks_max: _Optional[int] = ..., task_states: _Optional[_Iterable[_Union[State, str]]] = ..., tasks_from: _Optional[int] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ("active_only", "jobs_max", "active_max", "states", "name", "owner", "since_s", "interpreters")

@@ -16,6 +16,7 @@ a value never becomes two words, and no shell ever sees it.
 from __future__ import annotations
 
 import re
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Final, final
 
@@ -26,14 +27,29 @@ from shoal.errors import SpecError, did_you_mean
 from shoal.model.gpu import parse_gpu
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
 from shoal.model.inputs import inputs_from
-from shoal.model.job import Group, Job, OnEnd, Task, Work
+from shoal.model.job import (
+    INDEX,
+    Group,
+    Job,
+    OnEnd,
+    Task,
+    TaskArray,
+    Tasks,
+    Work,
+    each_changed,
+)
 from shoal.model.kinds import PROGRAM, RECIPE, is_built_in
 from shoal.model.resources import Profile
 from shoal.model.spec.canonical import at, canonical, nodes_of
 from shoal.model.spec.documents import text_of
 from shoal.model.spec.environments import python_need
-from shoal.model.spec.limits import ARGV_CHARS_MAX, ARGV_CHARS_TOTAL_MAX, GROUPS_MAX
-from shoal.model.spec.points import points, refuse_too_many
+from shoal.model.spec.limits import (
+    ARGV_CHARS_MAX,
+    ARGV_CHARS_TOTAL_MAX,
+    GROUPS_MAX,
+    TASKS_DERIVED_MIN,
+)
+from shoal.model.spec.points import parse_array, points, refuse_too_many
 from shoal.model.spec.recipes import RecipePart, parts_of, retry_of
 from shoal.model.spec.schedules import schedule_of
 from shoal.model.spec.steps import step_job, step_order
@@ -52,6 +68,8 @@ if TYPE_CHECKING:
 
 MAIN: Final = "main"
 CPU_DEFAULT: Final = "1"
+
+_HOLE: Final = "\0"  # stands for an index; no word of a command can have it
 
 _PLACEHOLDER: Final = re.compile(
     r"\{\{([A-Za-z_][A-Za-z0-9_.-]*)\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}"
@@ -129,6 +147,7 @@ class _Derivation:
         self._job = job
         self._made: dict[GroupId, Group] = {}
         self._tasks = 0
+        self._listed = 0  # of these, how many are not in a large array
         self._argv_chars = 0
 
     def groups(self, spec: JobSpec) -> tuple[Group, ...]:
@@ -153,8 +172,10 @@ class _Derivation:
 
     def _refuse_many_inputs(self, needs: tuple[GroupId, ...], path: str) -> None:
         """Raise if a step would be handed more trees than one message can name."""
-        tasks = [task for group in needs for task in self._made[group].tasks]
-        count = sum(bool(task.work.outputs) for task in tasks)
+        groups = map(self._made.__getitem__, needs)
+        count = sum(
+            len(group.tasks) * bool(group.tasks[0].work.outputs) for group in groups
+        )
         if count > INPUTS_MAX:
             raise SpecError(
                 f"the step would be handed the outputs of {count} tasks",
@@ -178,13 +199,16 @@ class _Derivation:
         name, spec = part.name, part.spec
         own = at(path, points, spec)
         is_many = spec.array is not None or spec.sweep is not None
-        labels = labels_of(own) if is_many else [""]
         least, most = nodes_of(spec)
-        self._tasks += len(own) * most
-        at(path, refuse_too_many, self._tasks)
         shared = _Shared(spec, path, part)
+        group = GroupId(f"{self._job}.{name}")
+        if _is_large_array(spec):
+            self._count(len(own), path, listed=False)
+            made = Group(id=group, tasks=self._array(shared, group), needs=needs)
+            return (self._add(made, path),)
+        self._count(len(own) * most, path, listed=True)
+        labels = labels_of(own) if is_many else [""]
         if most == 1:
-            group = GroupId(f"{self._job}.{name}")
             tasks = tuple(
                 self._task(shared, group, (n, len(own)), (n, point, labels[n]), 0)
                 for n, point in enumerate(own)
@@ -215,6 +239,32 @@ class _Derivation:
             )
             ids.append(self._add(gang, path))
         return tuple(ids)
+
+    def _count(self, tasks: int, path: str, *, listed: bool) -> None:
+        """Refuse to make more tasks than a job may have."""
+        self._tasks += tasks
+        self._listed += tasks * listed
+        at(path, partial(refuse_too_many, listed=True), self._listed)
+        at(path, refuse_too_many, self._tasks)
+
+    def _array(self, shared: _Shared, group: GroupId) -> TaskArray:
+        """Make a large array of one task, and of what tells the others from it."""
+        assert shared.spec.array is not None
+        indexes = parse_array(shared.spec.array)
+        assert isinstance(indexes, range)
+        own: dict[str, Scalar] = {INDEX: indexes[0]}
+        place = (0, len(indexes))
+        first = self._task(shared, group, place, (0, own, str(indexes[0])), 0)
+        shared.work_of(0, {INDEX: indexes[-1]}, 0)  # The longest must fit, too.
+        cut = shared.work_of(0, {INDEX: _HOLE}, 0).argv
+        words = tuple(tuple(word.split(_HOLE)) for word in cut)
+        return TaskArray(
+            first=first,
+            count=len(indexes),
+            start=indexes[0],
+            step=indexes.step,
+            words=words if any(len(pieces) > 1 for pieces in words) else (),
+        )
 
     def _add(self, group: Group, path: str) -> GroupId:
         if group.id in self._made:
@@ -360,6 +410,19 @@ class _Shared:
         )
 
 
+def _is_large_array(spec: JobSpec) -> bool:
+    """Whether the tasks of a spec are derived when needed, and not all at once.
+
+    Whoever compares or keeps them wants each at hand.
+    """
+    if spec.array is None or nodes_of(spec)[1] > 1:
+        return False
+    if spec.verify is not None or spec.keepers or spec.objective is not None:
+        return False
+    indexes = parse_array(spec.array)
+    return isinstance(indexes, range) and len(indexes) >= TASKS_DERIVED_MIN
+
+
 def _source(is_estimate: bool) -> NeedSource:
     return "recipe" if is_estimate else "spec"
 
@@ -392,7 +455,7 @@ def renamed(job: Job, id_: JobId) -> Job:
         replace(
             group,
             id=GroupId(_renamed(group.id, job.id, id_)),
-            tasks=tuple(_task_of(task, job.id, id_) for task in group.tasks),
+            tasks=each_changed(group.tasks, lambda task: _task_of(task, job.id, id_)),
             needs=tuple(GroupId(_renamed(each, job.id, id_)) for each in group.needs),
         )
         for group in job.groups
@@ -421,17 +484,12 @@ def again(
     a schedule is a run of it, at once or as its next `occurrence`.
     """
     groups: list[Group] = []
-    rerun: dict[GroupId, tuple[Task, ...]] = {}
-    for group in job.groups:
-        left = tuple(task for task in group.tasks if task.id not in done)
-        if left and group.gang_min > 0:
-            left = group.tasks
-        rerun[group.id] = left
+    rerun = {group.id: _left(group, done) for group in job.groups}
     for group in job.groups:
         if not (left := rerun[group.id]):
             continue
         name = GroupId(_renamed(group.id, job.id, id_))
-        tasks = tuple(_task_of(task, job.id, id_) for task in left)
+        tasks = each_changed(left, lambda task: _task_of(task, job.id, id_))
         needs = tuple(
             GroupId(_renamed(needed, job.id, id_))
             for needed in group.needs
@@ -446,10 +504,19 @@ def again(
     )
 
 
+def _left(group: Group, done: Collection[TaskId]) -> Tasks:
+    """Return the tasks of a group that run again, if any."""
+    if not done:
+        return group.tasks
+    left = tuple(task for task in group.tasks if task.id not in done)
+    is_all = len(left) == len(group.tasks) or (left and group.gang_min > 0)
+    return group.tasks if is_all else left
+
+
 def _kept_inputs(
     group: Group,
     job: Job,
-    rerun: Mapping[GroupId, tuple[Task, ...]],
+    rerun: Mapping[GroupId, Tasks],
     outputs: Mapping[TaskId, BlobId],
 ) -> tuple[Input, ...]:
     """Return what a group was handed, and is handed again without another run."""
@@ -457,6 +524,8 @@ def _kept_inputs(
         return group.inputs
     by_id = {each.id: each for each in job.groups}
     needed = (by_id[each] for each in group.needs)
+    if not outputs:
+        return group.inputs
     again = {task.id for each in group.needs for task in rerun[each]}
     kept = {task: tree for task, tree in outputs.items() if task not in again}
     return (*group.inputs, *inputs_from(needed, kept))

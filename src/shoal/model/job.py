@@ -34,7 +34,7 @@ from shoal.model.text.bounds import (
 from shoal.model.text.shortages import DATA, PYTHON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Scalar = (
     Value
@@ -62,10 +62,13 @@ Stdin = Literal["none", "pipe", "terminal"]
 
 DEFAULT_ZONE: Final = "UTC"
 
+INDEX: Final = "index"
+"""The param, and the placeholder, that tells the tasks of an array apart."""
+
 NeedSource = Literal["spec", "recipe", "runs"]
 """Who says what a task needs: its spec, an estimate, or an earlier run of the same."""
 
-ENDS: Final = frozenset({"done", "failed", "cancelled", "unknown"})
+ENDS: Final = frozenset[TaskState]({"done", "failed", "cancelled", "unknown"})
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -160,6 +163,58 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpu_memory_from: NeedSource = "spec"
 
 
+class TaskArray(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The tasks of a large array, which differ in their index alone.
+
+    Each is derived when somebody needs it; nothing is kept of it. `first` is the first
+    one, whole. `words` are the words of the command, cut where the index stands.
+    """
+
+    first: Task
+    count: Count
+    start: Count = 0  # the index of the first
+    step: Count = 1
+    words: tuple[Arguments, ...] = ()  # none: the command is the same for all
+
+    def __len__(self) -> int:
+        """Return how many tasks there are."""
+        return self.count
+
+    def __iter__(self) -> Iterator[Task]:
+        """Derive all tasks, in order."""
+        return map(self.__getitem__, range(self.count))
+
+    def __getitem__(self, place: int) -> Task:
+        """Derive the task at a place, which counts from 0."""
+        if place == 0:
+            return self.first
+        if not 0 < place < self.count:
+            raise IndexError(place)
+        first, index = self.first, self.start + place * self.step
+        text, work = str(index), first.work
+        if self.words:
+            argv = tuple(text.join(pieces) for pieces in self.words)
+            work = msgspec.structs.replace(work, argv=argv)
+        return msgspec.structs.replace(
+            first,
+            id=TaskId(f"{first.group}.{place}"),
+            index=place,
+            params={**first.params, INDEX: index},
+            work=work,
+            label=text,
+        )
+
+
+Tasks = tuple[Task, ...] | TaskArray
+
+
+def each_changed(tasks: Tasks, change: Callable[[Task], Task]) -> Tasks:
+    """Return the same tasks, each changed alike; the index decides nothing of it."""
+    if isinstance(tasks, TaskArray):
+        return msgspec.structs.replace(tasks, first=change(tasks.first))
+    return tuple(map(change, tasks))
+
+
 class Verify(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many results of different owners must agree before one is accepted.
 
@@ -199,13 +254,19 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     id: GroupId
-    tasks: tuple[Task, ...]
+    tasks: Tasks
     gang_min: int = 0
     needs: tuple[GroupId, ...] = ()
     verify: Verify | None = None  # one result of any worker is enough
     takes_outputs: bool = True
     inputs: tuple[Input, ...] = ()
     objective: Objective | None = None
+
+    @property
+    def models(self) -> tuple[Task, ...]:
+        """Its tasks, or one that stands for all if they are of a large array."""
+        tasks = self.tasks
+        return (tasks.first,) if isinstance(tasks, TaskArray) else tasks
 
 
 class OnEnd(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -267,3 +328,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Go through the tasks of all groups, in order."""
         for group in self.groups:
             yield from group.tasks
+
+    def models(self) -> Iterator[Task]:
+        """Go through the models of all groups: enough to know what the job is about."""
+        for group in self.groups:
+            yield from group.models

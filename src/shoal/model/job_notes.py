@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -10,9 +10,17 @@ if TYPE_CHECKING:
     from shoal.model.job import Group, Job
 
 
+TASKS_FOLLOWED_MAX: Final = 10_000
+"""Tasks of a job whose output is shown if none is named: the first ones."""
+
+
 def notes(job: Job) -> list[str]:
     """Return what the submitter of a valid job should be told at once."""
-    return [*_gangs_without_network(job), *_outputs_of_one_name(job)]
+    return [
+        *_gangs_without_network(job),
+        *_outputs_of_one_name(job),
+        *_too_many_to_follow(job),
+    ]
 
 
 def _gangs_without_network(job: Job) -> Iterator[str]:
@@ -40,6 +48,14 @@ def _outputs_of_one_name(job: Job) -> Iterator[str]:
                         f"that of '{name}', which it lists last"
                     )
                 owner[output] = name
+
+
+def _too_many_to_follow(job: Job) -> Iterator[str]:
+    if sum(len(group.tasks) for group in job.groups) > TASKS_FOLLOWED_MAX:
+        yield (
+            f"`shoal logs` shows the output of the first {TASKS_FOLLOWED_MAX:,} tasks; "
+            "name another to see its own: `shoal logs JOB 123456`"
+        )
 
 
 def _is_gang_of_own_program(group: Group) -> bool:

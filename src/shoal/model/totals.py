@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.model.job import TaskArray
 from shoal.model.resources import GIB
 from shoal.model.text.shortages import in_gib
 from shoal.model.units import format_cpu
@@ -101,6 +102,9 @@ def _size_text(amount_bytes: int) -> str:
 
 
 def _amounts_of_group(group: Group) -> Amounts:
+    if isinstance(group.tasks, TaskArray):
+        of_each = msgspec.structs.astuple(amounts_of(group.tasks.first.profiles[0]))
+        return Amounts(*(amount * len(group.tasks) for amount in of_each))
     return sum((amounts_of(task.profiles[0]) for task in group.tasks), start=Amounts())
 
 

@@ -606,7 +606,8 @@ class Node:
     def _sweep_outputs(self) -> None:
         """Remove the output of forgotten jobs in the background."""
         if self.peer.scheduler is not None:
-            sweep = self.outputs.sweep(self.peer.scheduler.book.tasks.keys)
+            jobs = self.peer.scheduler.book.jobs
+            sweep = self.outputs.sweep(lambda: frozenset(jobs))
             self._sweeping = asyncio.get_running_loop().create_task(sweep)
 
     def _fail(self, error: BaseException | StoreError) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
-from shoal.model.job import Group, Job, Retry, Task
+from shoal.model.job import Group, Job, Retry, Task, TaskArray
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
 from shoal.sim.node.blobs import PackedTree
 from shoal.sim.node.driver import Behaviour, Plans
@@ -151,7 +151,9 @@ def _group(
     profiles = [_draw_profile(rng, capacities)]
     if rng.random() < 0.2:
         profiles.append(_draw_profile(rng, capacities))
-    return make_group(job, name, size, tuple(profiles), _draw_limit(rng))
+    group = make_group(job, name, size, tuple(profiles), _draw_limit(rng))
+    # Half of them as large arrays are, though they are small.
+    return group if size % 2 else in_array(group)
 
 
 def make_group(
@@ -179,6 +181,12 @@ def make_group(
             for index in range(size)
         ),
     )
+
+
+def in_array(group: Group) -> Group:
+    """Return the same tasks, derived when they are needed."""
+    tasks = TaskArray(first=group.tasks[0], count=len(group.tasks))
+    return msgspec.structs.replace(group, tasks=tasks)
 
 
 def _gang(rng: Random, job: str, capacities: list[Capacity], *, elastic: bool) -> Group:

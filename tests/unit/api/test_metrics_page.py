@@ -111,7 +111,8 @@ def test_names_and_labels_stay_what_they_were(monkeypatch: pytest.MonkeyPatch) -
     shown = SimpleNamespace(worker=True, total=amounts, free=amounts)
     book = SimpleNamespace(
         jobs={"j": SimpleNamespace(state="active", submitted_at=0.0)},
-        tasks={"t": SimpleNamespace(state="running")},
+        groups={"g": SimpleNamespace(array=None)},
+        records_in=lambda _: [SimpleNamespace(state="running")],
         generation=7,
     )
     scheduler = SimpleNamespace(book=book, views=[1])

@@ -4,7 +4,7 @@ import pytest
 
 from shoal.api.node_names import nodes_called
 from shoal.api.selectors import job_called
-from shoal.core.scheduling.job_book import JobRecord
+from shoal.core.records.records import JobRecord
 from shoal.errors import NotFoundError, UsageError
 from shoal.model.ids import GroupId, JobId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Task

@@ -4,7 +4,8 @@ import msgspec
 
 from shoal.core.dispatch.run_states import TaskRun
 from shoal.core.durability.journal import AttemptPlace, Submitted
-from shoal.core.scheduling.job_book import JobBook, TaskRecord
+from shoal.core.records.records import TaskRecord
+from shoal.core.scheduling.job_book import JobBook
 from shoal.model.ids import Attempt, GroupId, JobId, LeaseId, NodeId, OwnerId, TaskId
 from shoal.model.job import Group, Job, Retry, Task
 from shoal.model.resources import Profile

@@ -106,7 +106,7 @@ def test_nothing_takes_time_in_a_replay() -> None:
 
     book.replay(Finished(T0, "done", attempt(1)), 0.0, 0.0)
 
-    assert book.groups[G].done_s == []
+    assert not book.groups[G].done_s
 
 
 def test_the_oldest_ended_jobs_are_forgotten() -> None:

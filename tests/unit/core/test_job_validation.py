@@ -34,7 +34,7 @@ def test_a_sound_job_has_no_flaw() -> None:
         ),
         (replace(SOUND, groups=SOUND.groups[:1] * 2), "j.a: it is there twice"),
         (
-            _with_first_group(tasks=SOUND.groups[0].tasks[:1] * 2),
+            _with_first_group(tasks=(SOUND.groups[0].tasks[0],) * 2),
             "j.a.0 is there twice",
         ),
         (replace(SOUND, id="k"), "j.a: j.a.0 says it is of j.a in j"),

@@ -9,7 +9,8 @@ from shoal.core.deadlines import DeadlineHeap
 from shoal.core.discovery.worker_views import WorkerViews
 from shoal.core.durability.journal import AttemptPlace, Submitted
 from shoal.core.negotiation.held_leases import HeldLease, HeldLeases, shape_of
-from shoal.core.scheduling.job_book import GroupRecord, JobBook
+from shoal.core.records.records import GroupRecord
+from shoal.core.scheduling.job_book import JobBook
 from shoal.core.scheduling.reservations import Reservations
 from shoal.model.ids import Attempt, LeaseId, NodeId, RequestId
 from shoal.model.job import Job

@@ -13,7 +13,7 @@ from shoal.core.dispatch.verdicts import (
     judge_lost,
     judge_waiting,
 )
-from shoal.core.scheduling.job_book import TaskRecord
+from shoal.core.records.records import TaskRecord
 from shoal.model.job import Job, Retry
 from shoal.protocol.messages import Outcome
 

@@ -311,14 +311,26 @@ def test_an_elastic_gang_does_not_know_its_ranks_upfront() -> None:
     assert error.value.because == "an elastic gang numbers its tasks when they start"
 
 
+VERIFIED = {
+    "command": "x",
+    "array": 6000,
+    "verify": {"copies": 2},
+    "outputs": ["o"],
+}
+
+
 @pytest.mark.parametrize(
     ("document", "what"),
     [
-        ({"command": "x", "array": 5000, "nodes": 3}, "15000 tasks are too many"),
+        ({"command": "x", "array": 5000, "nodes": 3}, "15,000 tasks are too many"),
         ({"command": "x", "array": 300, "nodes": 2}, "257 groups are too many"),
         (
-            {"steps": {n: {"command": "x", "array": 6000} for n in ("a", "b")}},
-            "12000 tasks are too many",
+            {"steps": {n: {"command": "x", "array": 600_000} for n in ("a", "b")}},
+            "1,200,000 tasks are too many",
+        ),
+        (
+            {"steps": dict.fromkeys(("a", "b"), VERIFIED)},
+            "12,000 tasks are too many",
         ),
         (
             {

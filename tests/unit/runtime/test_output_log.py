@@ -52,7 +52,7 @@ def test_the_output_of_forgotten_tasks_is_removed(tmp_path: Path) -> None:
     kept.show(other, piece())
     assert kept.attempts(other.id) != []
 
-    asyncio.run(kept.sweep(lambda: [TASK.id]))
+    asyncio.run(kept.sweep(lambda: [TASK.job]))
 
     assert kept.attempts(other.id) == []
     assert kept.path(TASK.id, ATTEMPT, "stdout").read_bytes() == b"hello"
@@ -64,7 +64,7 @@ def test_a_task_that_begins_while_the_disk_is_looked_at_keeps_its_output(
 ) -> None:
     kept = OutputLog(tmp_path)
 
-    def known() -> list[TaskId]:
+    def known() -> list[JobId]:
         kept.show(TASK, piece())  # It is new: the look at the disk missed it.
         return []
 

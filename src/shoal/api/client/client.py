@@ -99,9 +99,9 @@ class Client:
         """Submit a job."""
         return self._ask("Submit", request, pb.SubmitReply)
 
-    def get(self, job: str, tasks_max: int = 0) -> pb.Job:
-        """Return a job and its tasks."""
-        request = pb.GetRequest(job=job, tasks_max=tasks_max)
+    def get(self, job: str, tasks_max: int = 0, tasks_from: int = 0) -> pb.Job:
+        """Return a job and its tasks; `tasks_from` leaves out the first ones."""
+        request = pb.GetRequest(job=job, tasks_max=tasks_max, tasks_from=tasks_from)
         return self._ask("Get", request, pb.Job)
 
     def jobs(

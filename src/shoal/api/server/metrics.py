@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 import shoal
 from shoal.api.service import views
+from shoal.core.records import census
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,7 +80,9 @@ def _of_jobs(node: Node) -> Iterator[Metric]:
         return
     book, now = scheduler.book, asyncio.get_running_loop().time()
     jobs: Counter[str] = Counter(record.state for record in book.jobs.values())
-    tasks: Counter[str] = Counter(task.state for task in book.tasks.values())
+    tasks = Counter[str]()
+    for group in book.groups.values():
+        tasks.update(census.counts_in(book, group))
     yield _by_state("shoal_jobs", "Jobs that are kept here, by state.", jobs)
     yield _by_state("shoal_tasks", "Tasks of these jobs, by state.", tasks)
     waits = [

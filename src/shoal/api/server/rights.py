@@ -196,7 +196,7 @@ def check_neighbour(
 
 def check_secrets(job: Job, caller: Caller) -> None:
     """Raise if a job uses secrets of this node that the caller may not use."""
-    if caller.uses_secrets or not any(t.work.secrets for t in job.tasks()):
+    if caller.uses_secrets or not any(t.work.secrets for t in job.models()):
         return
     raise NotAllowedError(
         "this client may not use the secrets of this node",

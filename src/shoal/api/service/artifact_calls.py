@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shoal.api.service.callers import Caller
     from shoal.blobs.store import BlobStore, Draft
-    from shoal.core.scheduling.job_book import JobRecord, TaskRecord
+    from shoal.core.records.records import JobRecord, TaskRecord
     from shoal.model.ids import BlobId, OwnerId
     from shoal.model.job import Job
     from shoal.runtime.artifacts.artifacts import Artifacts

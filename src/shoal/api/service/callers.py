@@ -21,7 +21,7 @@ from shoal.runtime.clients import Submitter
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shoal.core.scheduling.job_book import JobRecord
+    from shoal.core.records.records import JobRecord
     from shoal.protocol.messages import Grant
 
 Way = Literal["socket", "token", "certificate", "link", "task"]

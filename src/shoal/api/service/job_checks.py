@@ -35,7 +35,7 @@ def check(job: Job) -> None:
         if work.recipe:
             _check("recipe", work.recipe, RECIPES)
         if default := DEFAULT_PROGRAMS.get(work.recipe):
-            for task in group.tasks:
+            for task in group.models:
                 check_params(work.recipe, task.params, default)
 
 
@@ -52,7 +52,7 @@ def _check(what: str, name: str, known: Collection[str]) -> None:
 
 def refuse_to_repeat_input(job: Job) -> None:
     """Raise if a job read standard input, which nobody has kept."""
-    if any(task.work.stdin != "none" for task in job.tasks()):
+    if any(task.work.stdin != "none" for task in job.models()):
         raise ShoalError(
             f"job {job.id} read standard input",
             because="what it read was not kept",

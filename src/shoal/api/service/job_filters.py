@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from shoal.api import shoal_pb2 as pb
-    from shoal.core.scheduling.job_book import JobRecord
+    from shoal.core.records.records import JobRecord
     from shoal.runtime.node import Node
 
 

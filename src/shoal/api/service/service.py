@@ -15,6 +15,7 @@ import os
 import re
 import time
 from contextlib import aclosing
+from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -25,10 +26,12 @@ from shoal.api import shoal_pb2 as pb
 from shoal.api.methods import Methods
 from shoal.api.selectors import (
     check_id,
+    done_of,
     job_called,
     known_nodes,
     moved,
     node_called,
+    some_tasks,
     tasks_called,
 )
 from shoal.api.server import rights, tokens
@@ -67,7 +70,8 @@ if TYPE_CHECKING:
 
     from shoal.api.server.tokens import LiveToken
     from shoal.api.service.callers import Caller
-    from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
+    from shoal.core.records.records import JobRecord, TaskRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.scheduler import Scheduler
     from shoal.drivers.process import ProcessDriver
     from shoal.model.job import Job
@@ -187,9 +191,8 @@ class Service(ArtifactCalls):
         job_checks.refuse_to_repeat_input(record.job)
         done: set[TaskId] = set()
         if request.failed_only:
-            states = (self._book.tasks[task.id] for task in record.job.tasks())
-            done = {task.task.id for task in states if task.state == "done"}
-        if len(done) == sum(1 for _ in record.job.tasks()):
+            done = done_of(self._book, record.job)
+        if len(done) == sum(len(group.tasks) for group in record.job.groups):
             raise ShoalError(
                 f"nothing of job {record.job.id} is left to do",
                 because="all its tasks are done",
@@ -234,11 +237,9 @@ class Service(ArtifactCalls):
         """Return a job and some of its tasks."""
         most = request.tasks_max or views.TASKS_SHOWN_MAX
         record = self._find(request.job)
-        states = frozenset(request.task_states)
-        tasks = [self._book.tasks[task.id] for task in record.job.tasks()]
-        if states:
-            tasks = [task for task in tasks if views.STATES[task.state] in states]
-        tasks = tasks[:most]
+        states = views.states_of(request.task_states)
+        first = max(0, request.tasks_from)
+        tasks = some_tasks(self._book, record.job, states, first, most)
         await self._node.outputs.metrics.catch_up(task.task.id for task in tasks)
         view = views.job_view(self._node, record)
         view.tasks.extend(views.task_view(self._node, task) for task in tasks)
@@ -266,11 +267,11 @@ class Service(ArtifactCalls):
     def _foremost(self, records: list[JobRecord], most: int) -> list[JobRecord]:
         """Return at most `most` jobs by age, preferring those that run."""
         if len(records) > most:
-            tasks = self._book.tasks
+            groups = self._book.groups
             waiting = {
                 record.job.id
                 for record in records
-                if not any(tasks[task.id].live for task in record.job.tasks())
+                if not any(groups[group.id].live for group in record.job.groups)
             }
             records = sorted(records, key=lambda record: record.job.id in waiting)
             records = sorted(records[:most], key=lambda record: record.wall_s)
@@ -379,7 +380,8 @@ class Service(ArtifactCalls):
     async def on_curves(self, request: pb.CurvesRequest) -> pb.CurvesReply:
         """Return metrics that a job's tasks reported over time."""
         record = self._find(request.job)
-        await self._node.outputs.metrics.catch_up(t.id for t in record.job.tasks())
+        tasks = (t.id for t in islice(record.job.tasks(), views.CURVES_TASKS_MAX))
+        await self._node.outputs.metrics.catch_up(tasks)
         return views.curves_view(self._node, record, request.since_s)
 
     async def on_plan(self, request: pb.PlanRequest) -> pb.PlanReply:

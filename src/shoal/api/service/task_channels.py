@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.membership.members import Admission
-    from shoal.core.scheduling.job_book import JobRecord, TaskRecord
+    from shoal.core.records.records import JobRecord, TaskRecord
     from shoal.model.ids import JobId, NodeId
     from shoal.protocol.channels.messages import ChannelOpen
     from shoal.runtime.channels.channel_ends import ChannelLine

@@ -6,8 +6,9 @@ import json
 import time
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import islice
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from shoal.api import shoal_pb2 as pb
 from shoal.api.results import name_of_task
@@ -15,11 +16,13 @@ from shoal.api.service import callers
 from shoal.api.service.lending_words import lending_now
 from shoal.api.service.network_words import add_place, network_words
 from shoal.core.negotiation.held_leases import shape_of
+from shoal.core.records import census
 from shoal.core.verification.answer_history import answers_of, standing_of, trust_text
 from shoal.errors import UsageError
 from shoal.model.addresses import direct_ones
 from shoal.model.gpu import format_gpu
 from shoal.model.ids import NodeId
+from shoal.model.job import JobState, TaskState
 from shoal.model.kinds import driver_of
 from shoal.model.resources import GIB, Capacity, Profile
 from shoal.model.totals import amounts_of
@@ -32,10 +35,11 @@ from shoal.runtime.wall_clock import zone_of
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from shoal.core.records.records import JobRecord, TaskRecord
     from shoal.core.scheduling.explanations import TaskExplanation
-    from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.scheduler import Scheduler
     from shoal.model.ids import NodeId, TaskId
     from shoal.model.job import Group, Job, PythonNeed, Schedule, Task
@@ -58,7 +62,7 @@ WORKERS_FEW: Final = 50
 NOBODY: Final = "no worker is known here"
 LET_IN: Final = "shoal invite, and shoal join on a machine that lends something"
 
-STATES: Final[dict[str, pb.State]] = {
+STATES: Final[dict[TaskState | JobState, pb.State]] = {
     "blocked": pb.STATE_BLOCKED,
     "waiting": pb.STATE_WAITING,
     "running": pb.STATE_RUNNING,
@@ -67,6 +71,11 @@ STATES: Final[dict[str, pb.State]] = {
     "cancelled": pb.STATE_CANCELLED,
     "unknown": pb.STATE_UNKNOWN,
 }
+
+
+def states_of(numbers: Collection[int]) -> frozenset[TaskState]:
+    """Return the states of tasks that have these numbers on the wire."""
+    return frozenset(each for each in get_args(TaskState) if STATES[each] in numbers)
 
 
 def name_of(node: NodeId) -> pb.NodeName:
@@ -79,8 +88,7 @@ def job_view(node: Node, record: JobRecord) -> pb.Job:
     scheduler = node.peer.scheduler
     assert scheduler is not None
     job, book = record.job, scheduler.book
-    records = [book.tasks[task.id] for task in job.tasks()]
-    counts = Counter[str](task.state for task in records)
+    records, counts = census.examples_of(book, job), census.counts_of(book, job)
     state = node.state_of(job.id) or "active"
     view = pb.Job(
         id=job.id,
@@ -91,9 +99,9 @@ def job_view(node: Node, record: JobRecord) -> pb.Job:
         priority=job.priority,
         number=record.number if callers.current().is_own else 0,  # It counts all jobs.
         submitted_s=record.wall_s,
-        began_s=min((t.began_wall_s for t in records if t.began_wall_s), default=0.0),
-        ended_s=0.0 if state == "active" else max(t.ended_wall_s for t in records),
-        counts=pb.Counts(**counts),
+        began_s=census.began_wall_s(book, job),
+        ended_s=0.0 if state == "active" else census.ended_wall_s(book, job),
+        counts=pb.Counts(**{str(state): n for state, n in counts.items()}),
         nodes=map(name_of, _nodes(records)),
     )
     if state == "active" and job.schedule is not None:
@@ -156,9 +164,7 @@ def job_state(node: Node, record: JobRecord) -> pb.State:
         return STATES[state]
     if record.job.schedule is not None:
         return pb.STATE_SCHEDULED
-    tasks = scheduler.book.tasks
-    counts = Counter[str](tasks[task.id].state for task in record.job.tasks())
-    return STATES[_liveliest(counts)]
+    return STATES[_liveliest(census.counts_of(scheduler.book, record.job))]
 
 
 STEPS_MAX: Final = 100
@@ -171,11 +177,11 @@ def add_steps(book: JobBook, record: JobRecord, view: pb.Job) -> None:
     for group in groups[:STEPS_MAX]:
         first = group.tasks[0]
         work = first.work
-        counts = Counter[str](book.tasks[task.id].state for task in group.tasks)
+        counts = census.counts_in(book, book.groups[group.id])
         view.steps.add(
             name=group.id.partition(".")[2],
             after=(needed.partition(".")[2] for needed in group.needs),
-            counts=pb.Counts(**counts),
+            counts=pb.Counts(**{str(state): n for state, n in counts.items()}),
             argv=work.argv,
             recipe=work.recipe,
             setup=work.setup,
@@ -360,7 +366,7 @@ def lagging(book: JobBook, record: JobRecord) -> list[TaskRecord]:
     order = ("waiting", "blocked", "running", "unknown", "failed", "cancelled", "done")
     return [
         min(
-            (book.tasks[task.id] for task in group.tasks),
+            census.examples_in(book, book.groups[group.id]),
             key=lambda task: order.index(task.state),
         )
         for group in record.job.groups
@@ -513,9 +519,10 @@ def _devices(capacity: Capacity, free: Iterable[int]) -> list[pb.Device]:
     ]
 
 
-def _liveliest(counts: Counter[str]) -> str:
-    for state in ("running", "waiting", "blocked"):
-        if counts[state]:
+def _liveliest(counts: Mapping[TaskState, int]) -> TaskState:
+    states: tuple[TaskState, ...] = ("running", "waiting", "blocked")
+    for state in states:
+        if counts.get(state):
             return state
     return "running"  # All ended, but not yet on disk.
 
@@ -586,7 +593,7 @@ def requests_view(
 def curves_view(node: Node, record: JobRecord, since_s: float) -> pb.CurvesReply:
     """Return metrics that a job's tasks reported after `since_s`."""
     reply = pb.CurvesReply()
-    for task in record.job.tasks():
+    for task in islice(record.job.tasks(), CURVES_TASKS_MAX):
         for name, points in node.outputs.metrics.curves.since(task.id, since_s).items():
             times, steps, values = zip(*points, strict=True)
             reply.curves.add(
@@ -595,6 +602,7 @@ def curves_view(node: Node, record: JobRecord, since_s: float) -> pb.CurvesReply
     return reply
 
 
+CURVES_TASKS_MAX: Final = 10_000
 PROSPECTS_MAX: Final = 50
 GROUPS_MAX: Final = 20
 WHEN: Final = {

@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     help="List at most this many tasks.",
 )
 @click.option(
+    "--from",
+    "tasks_from",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Leave out so many tasks, the first ones.",
+)
+@click.option(
     "--sort",
     metavar="NAME",
     help="Sort a sweep by this metric or param; -NAME puts large values first.",
@@ -50,7 +57,12 @@ if TYPE_CHECKING:
 @any_node_option
 @json_option
 def show(
-    job: str, tasks_max: int, sort: str | None, node: str | None, as_json: bool
+    job: str,
+    tasks_max: int,
+    tasks_from: int,
+    sort: str | None,
+    node: str | None,
+    as_json: bool,
 ) -> None:
     """Show a JOB and its tasks, by default the most recent job.
 
@@ -59,13 +71,18 @@ def show(
     commands are shortened; --json prints them in full.
     """
     with api.connect(node) as client:
+        # All must be here to be sorted, and of a large array they never are.
         found = client.get(one(client, job), TASKS_MAX)
-    total, order = _total(found.counts), order_of(sort) if sort else None
+        if (total := _total(found.counts)) > TASKS_MAX:
+            found = client.get(found.id, min(tasks_max, TASKS_MAX), tasks_from)
+    order = order_of(sort) if sort else None
     _refuse_unknown(found, order)
     compares = has_results(found) or order is not None
     if compares:
         _sort_tasks(found, order)
     best = best_text(found, order) if compares else ""
+    if total <= TASKS_MAX:
+        del found.tasks[:tasks_from]
     del found.tasks[tasks_max:]
     if as_json:
         tasks = [task_fields(task) for task in found.tasks]
@@ -79,22 +96,10 @@ def show(
     elif len(found.tasks) > 1 or found.tasks[0].attempts > 1:
         echo()
         echo_table(
-            ("TASK", "STATE", "TRIES", "NODE", "TOOK", "WHY"),
-            [
-                (
-                    task_name(task),
-                    state_of(task.state),
-                    str(task.attempts),
-                    places(task.nodes),
-                    _took(task),
-                    (task.reason or _answered(task))[:72],
-                )
-                for task in found.tasks
-            ],
+            ("TASK", "STATE", "TRIES", "NODE", "TOOK", "WHY"), map(_row, found.tasks)
         )
-    if total > len(found.tasks):
-        more = f"shoal show {found.id} --tasks {total}{at_node()}"
-        echo(f"and {total - len(found.tasks)} more: {more}")
+    if left := _more_text(total, tasks_from, len(found.tasks)):
+        echo(left.format(show=f"shoal show {found.id}", at=at_node()))
     if found.HasField("schedule"):
         suggest(f"shoal retry {found.id} runs it now", f"shoal cancel {found.id}")
         return
@@ -184,6 +189,28 @@ def _refuse_unknown(job: Job, order: Order | None) -> None:
 def _answered(task: Task) -> str:
     """List which nodes agreed on a verified result."""
     return ", ".join(f"{one.node.petname} {one.reason}" for one in task.answers)
+
+
+def _row(task: Task) -> tuple[str, ...]:
+    return (
+        task_name(task),
+        state_of(task.state),
+        str(task.attempts),
+        places(task.nodes),
+        _took(task),
+        (task.reason or _answered(task))[:72],
+    )
+
+
+def _more_text(total: int, first: int, shown: int) -> str:
+    """Say how to see the tasks that are not shown, if there are any."""
+    left = total - first - shown
+    if left <= 0:
+        return ""
+    more = f"--tasks {total}"
+    if total > TASKS_MAX:
+        more = f"--from {first + shown} --tasks {min(left, TASKS_MAX)}"
+    return f"and {left:,} more: {{show}} {more}{{at}}"
 
 
 def _total(counts: Counts) -> int:

@@ -47,12 +47,13 @@ from shoal.core.durability.journal import Entry, Saved, SecretsSealed
 from shoal.core.events import Record
 from shoal.model.ids import Attempt, BlobId, JobId, NodeId
 from shoal.model.inputs import inputs_from
-from shoal.model.job import Input
+from shoal.model.job import Input, TaskArray
 from shoal.protocol.messages import ALL_OUTPUTS
 
 if TYPE_CHECKING:
     from shoal.core.dispatch.run_states import TaskRun
-    from shoal.core.scheduling.job_book import JobBook, TaskRecord
+    from shoal.core.records.records import TaskRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.model.ids import OwnerId, TaskId
     from shoal.model.job import Job, Task
     from shoal.protocol.messages import Checkpoint, Grant
@@ -172,7 +173,7 @@ class Provisions:
 
     def sealed_for(self, job: Job, members: tuple[NodeId, ...]) -> list[Entry]:
         """Return the secrets of a new job, sealed to each of its keepers."""
-        names = tuple(dict.fromkeys(n for t in job.tasks() for n in t.work.secrets))
+        names = tuple(dict.fromkeys(n for t in job.models() for n in t.work.secrets))
         entries: list[Entry] = []
         for member in members if names else ():
             if member != self._node:
@@ -197,6 +198,11 @@ class Provisions:
         if not group.needs or not group.takes_outputs:
             return group.inputs
         needed = [self._book.groups[id_].group for id_ in group.needs]
+        needed = [
+            each
+            for each in needed
+            if not isinstance(each.tasks, TaskArray) or each.tasks.first.work.outputs
+        ]
         tasks = (self._book.tasks[each.id] for other in needed for each in other.tasks)
         left = {each.task.id: tree for each in tasks if (tree := _left_by(each))}
         return (*group.inputs, *inputs_from(needed, left))

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from shoal.core.calls.events import PoolOpened
     from shoal.core.deadlines import Deadlines
     from shoal.core.events import Effect
-    from shoal.core.scheduling.job_book import JobBook, TaskRecord
+    from shoal.core.records.records import TaskRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.protocol.call_batches import ResultBatch
 
 

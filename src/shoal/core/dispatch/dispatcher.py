@@ -79,7 +79,8 @@ if TYPE_CHECKING:
 
     from shoal.core.artifacts.provisions import Provisions
     from shoal.core.dispatch.run_states import RunEvent, TaskRun
-    from shoal.core.scheduling.job_book import GroupRecord, JobBook
+    from shoal.core.records.records import GroupRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.verification.verifier import Settled, Verifier
     from shoal.model.backoff import Backoff
     from shoal.model.job import Job, Task
@@ -214,8 +215,8 @@ class Dispatcher:
                 self._forget(run)
                 if holding := self._holdings.at(run.worker, run.lease):
                     self._holdings.drop(holding)
-        for task in record.job.tasks():
-            self._back_offs.drop(task.id)
+            for each in self._book.records_in(self._book.groups[group.id]):
+                self._back_offs.drop(each.task.id)
         self._book.cede(job)
         return [NeedChanged(group.id) for group in record.job.groups]
 
@@ -493,11 +494,8 @@ class Dispatcher:
     def cancel_job(self, job: JobId, reason: str, now: float) -> list[Consequence]:
         """Cancel a job, and stop its attempts."""
         record = self._book.jobs[job]
-        runs = [
-            run
-            for task in record.job.tasks()
-            for run in self._book.tasks[task.id].live.values()
-        ]
+        groups = (self._book.groups[group.id] for group in record.job.groups)
+        runs = [run for group in groups for run in self._book.live_in(group)]
         for group in record.job.groups:
             if group.verify is not None:
                 self._verifier.forget(task.id for task in group.tasks)

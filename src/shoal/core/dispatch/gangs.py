@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.durability.journal import Entry
-    from shoal.core.scheduling.job_book import GroupRecord, JobBook
+    from shoal.core.records.records import GroupRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.model.job import TaskState
 
 

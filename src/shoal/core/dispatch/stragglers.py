@@ -16,7 +16,8 @@ from shoal.core.timing import STRAGGLER_CHECK_S
 from shoal.model.ids import GroupId
 
 if TYPE_CHECKING:
-    from shoal.core.scheduling.job_book import GroupRecord, JobBook
+    from shoal.core.records.records import GroupRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.model.ids import TaskId
 
 DONE_SHARE_MIN: Final = 0.5  # share of a group that must be done
@@ -63,14 +64,18 @@ def stragglers(book: JobBook, group: GroupRecord, now: float) -> list[TaskId]:
     A task that may have crashed a worker never runs twice at a time.
     """
     done = len(group.done_s)
-    if group.waiting or done < max(DONE_MIN, DONE_SHARE_MIN * len(group.group.tasks)):
+    if group.array is not None:
+        done = group.array.kept["done"]
+    if group.waiting or not group.done_s:
+        return []
+    if done < max(DONE_MIN, DONE_SHARE_MIN * len(group.group.tasks)):
         return []
     usual_s = median(group.done_s)
     late_s = max(SLOWER * usual_s, usual_s + SLOWER_S)
     return [
-        task.id
-        for task in group.group.tasks
-        if book.tasks[task.id].crashes == 0
-        and len(runs := book.tasks[task.id].live) == 1
+        record.task.id
+        for record in book.records_in(group)
+        if record.crashes == 0
+        and len(runs := record.live) == 1
         and all(run.started and now - run.since > late_s for run in runs.values())
     ]

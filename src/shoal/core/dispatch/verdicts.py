@@ -17,7 +17,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from shoal.core.dispatch.run_states import TaskRun
-    from shoal.core.scheduling.job_book import TaskRecord
+    from shoal.core.records.records import TaskRecord
     from shoal.model.job import Job
     from shoal.protocol.messages import Outcome
 

@@ -6,30 +6,40 @@ host replaces all entries so far with the ones that `compacted` returns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from shoal.core.durability.journal import (
+    ArrayWaits,
     AttemptPlace,
     Cancelled,
     Entry,
     Incarnated,
     Led,
+    RestEnded,
     Revoked,
     RunKept,
     SecretsSealed,
     Submitted,
     TaskKept,
 )
+from shoal.core.records.waiting_tasks import WaitingTasks
+from shoal.model.job import ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from shoal.core.dispatch.run_states import TaskRun
-    from shoal.core.scheduling.job_book import JobBook, JobRecord, TaskRecord
+    from shoal.core.records.array_states import ArrayStates
+    from shoal.core.records.records import GroupRecord, JobRecord, TaskRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.model.ids import TaskId
     from shoal.protocol.messages import Revocation
+
+
+PLACES_TOGETHER: Final = 10_000
+"""Tasks of a large array that one entry names."""
 
 
 def compacted(
@@ -62,8 +72,8 @@ def compacted(
 def job_entries(book: JobBook, job: JobRecord) -> list[Entry]:
     """Return entries whose replay into an empty book gives this job alone."""
     entries: list[Entry] = [_submitted(job), *_sealed(job), *_ends(book, job)]
-    for task in job.job.tasks():
-        entries += [_run_kept(run) for run in book.tasks[task.id].live.values()]
+    for group in job.job.groups:
+        entries += map(_run_kept, book.live_in(book.groups[group.id]))
     return entries if job.state != "active" else entries + _open_tasks(book, job)
 
 
@@ -87,8 +97,15 @@ def _sealed(job: JobRecord) -> list[Entry]:
 
 
 def _ends(book: JobBook, job: JobRecord) -> list[Entry]:
-    records = [book.tasks[task.id] for task in job.job.tasks()]
-    entries: list[Entry] = [_kept(record) for record in records if record.ended]
+    entries: list[Entry] = []
+    for group in (book.groups[group.id] for group in job.job.groups):
+        records = book.records_in(group)
+        entries += [_kept(record) for record in records if record.ended]
+        if (array := group.array) is not None:
+            entries += array.entries()
+            if array.fresh and array.fresh_state in ENDS:
+                why, wall_s = array.fresh_reason, array.fresh_ended_s
+                entries.append(RestEnded(group.id, array.fresh_state, why, wall_s))
     if job.reason:
         entries.append(Cancelled(job.job.id, job.reason))
     if job.called is not None:
@@ -104,9 +121,27 @@ def _open_tasks(book: JobBook, job: JobRecord) -> list[Entry]:
     entries: list[Entry] = []
     for group in job.job.groups:
         record = book.groups[group.id]
+        if record.array is not None:
+            entries += _waits(record, record.array)
+            entries += _tried(book, [each.task.id for each in record.array.records()])
+            continue
         ordered = [*record.waiting, *record.exited]
         entries += _tried(book, [*ordered, *(task.id for task in group.tasks)])
     return entries
+
+
+def _waits(group: GroupRecord, array: ArrayStates) -> Iterator[ArrayWaits]:
+    """Go through entries for tasks of a large array that were tried, and wait.
+
+    Those that rest after a failure come last: they need not rest again.
+    """
+    assert isinstance(group.waiting, WaitingTasks)
+    line = (int(task.rpartition(".")[2]) for task in group.waiting.again)
+    kept = array.places(frozenset({"waiting"}), fresh=False)
+    places = list(dict.fromkeys((*line, *kept)))
+    for start in range(0, len(places), PLACES_TOGETHER):
+        chosen = tuple(places[start : start + PLACES_TOGETHER])
+        yield ArrayWaits(group.id, chosen)
 
 
 def _tried(book: JobBook, tasks: Iterable[TaskId]) -> Iterator[Entry]:

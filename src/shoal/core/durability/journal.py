@@ -14,6 +14,7 @@ from shoal.errors import StoreError
 from shoal.model.ids import (
     Attempt,
     BlobId,
+    GroupId,
     JobId,
     LeaseId,
     NodeId,
@@ -357,10 +358,46 @@ class TaskKept(
     moved: str = ""  # why it moved last
 
 
+class ArrayKept(msgspec.Struct, frozen=True, kw_only=True, tag="array-kept"):
+    """What had become of tasks of a large array when the journal was compacted.
+
+    Of each task from place `start` on, `rows` says which of the `kinds` it is (-1: of
+    none, nothing is known of it); the rest is a column each, in the order of this
+    machine's bytes.
+    """
+
+    group: GroupId
+    start: int
+    kinds: tuple[bytes, ...]
+    rows: bytes
+    began_s: bytes
+    ended_s: bytes
+    memory: bytes
+
+
+class ArrayWaits(msgspec.Struct, frozen=True, tag="array-waits"):
+    """These tasks of a large array, by their places, want a slot again, in order."""
+
+    group: GroupId
+    places: tuple[int, ...]
+
+
+class RestEnded(msgspec.Struct, frozen=True, tag="rest-ended"):
+    """All tasks of this large array that had not ended, ended so."""
+
+    group: GroupId
+    state: TaskState
+    reason: str = ""
+    wall_s: float = 0.0
+
+
 KeepingEntry = (
     Led | Adopted | Ceded | JobKept | Vowed | KeptOver | TreeHad | SecretsSealed | Saved
 )
 """What is remembered of jobs that several nodes keep."""
+
+ArrayEntry = ArrayKept | ArrayWaits | RestEnded
+"""What is remembered of the tasks of large arrays."""
 
 BookEntry = (
     Incarnated
@@ -380,6 +417,7 @@ BookEntry = (
     | ScheduleMoved
     | RunKept
     | TaskKept
+    | ArrayEntry
     | Answered
     | Judged
     | StandingKept

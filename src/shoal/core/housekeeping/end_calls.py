@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Final, final
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.events import Effect, Record
 from shoal.core.housekeeping.events import CallEnd, EndReport
+from shoal.core.records import census
 
 if TYPE_CHECKING:
     from shoal.core.housekeeping.events import EndCallEnded
-    from shoal.core.scheduling.job_book import JobBook, JobRecord
+    from shoal.core.records.records import JobRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.model.ids import JobId
 
 CALLS_MAX: Final = 4
@@ -109,10 +111,9 @@ class EndCalls:
         return [*map(Record, self._book.end_called(job, trouble))]
 
     def _report(self, record: JobRecord) -> EndReport:
-        job, tasks = record.job, self._book.tasks
-        states = [tasks[task.id].state for task in job.tasks()]
-        outcomes = [tasks[task.id].outcome for task in job.tasks()]
-        codes = [each.exit_code for each in outcomes if each is not None]
+        job, book = record.job, self._book
+        states, told = census.counts_of(book, job), census.examples_of(book, job)
+        codes = [each.outcome.exit_code for each in told if each.outcome is not None]
         bad = (code for code in codes if code)
         return EndReport(
             key=f"{job.id}.{record.number}",
@@ -121,11 +122,9 @@ class EndCalls:
             owner=job.owner,
             state=record.state,
             reason=record.reason
-            or next(
-                (tasks[t.id].reason for t in job.tasks() if tasks[t.id].reason), ""
-            ),
+            or next((each.reason for each in told if each.reason), ""),
             exit_code=0 if record.state == "done" else next(bad, None),
             submitted_s=record.wall_s,
-            ended_s=self._book.ended_wall_s(job.id),
-            tasks={state: states.count(state) for state in sorted(set(states))},
+            ended_s=census.ended_wall_s(book, job),
+            tasks={state: states[state] for state in sorted(states)},
         )

@@ -26,6 +26,7 @@ from shoal.core.durability.journal import Entry, NeedRow, NeedsKept
 from shoal.core.events import DeadlineReached, Effect, Event, Record, Tell
 from shoal.core.housekeeping.events import NeedSeen
 from shoal.core.machine import Mount
+from shoal.model.job import each_changed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -112,7 +113,7 @@ class PastNeeds:
         row = self._rows.get(kind_of(group, owner)) if self._rows else None
         if row is None:
             return group
-        tasks = tuple(_asking(task, row) for task in group.tasks)
+        tasks = each_changed(group.tasks, lambda task: _asking(task, row))
         return msgspec.structs.replace(group, tasks=tasks)
 
 
@@ -150,7 +151,7 @@ def kind_of(group: Group, owner: OwnerId) -> str:
 def without_past(job: Job) -> Job:
     """Return a job as its spec has it, without figures of earlier runs."""
     groups = tuple(
-        msgspec.structs.replace(group, tasks=tuple(map(_plain, group.tasks)))
+        msgspec.structs.replace(group, tasks=each_changed(group.tasks, _plain))
         for group in job.groups
     )
     return msgspec.structs.replace(job, groups=groups)

@@ -29,6 +29,7 @@ from shoal.core.housekeeping.events import (
     JobMeasured,
     RemovalRequested,
 )
+from shoal.core.records.census import ended_wall_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +127,7 @@ class Retention:
         doomed: list[JobId] = []
         some_are_fresh = False
         for place, job in enumerate(ended):
-            age_s = wall_s - self._book.ended_wall_s(job)
+            age_s = wall_s - ended_wall_s(self._book, self._book.jobs[job].job)
             is_old = rule.age_s is not None and age_s > rule.age_s
             too_large = rule.size_bytes is not None and total > rule.size_bytes
             if not (place < excess or too_large or is_old):

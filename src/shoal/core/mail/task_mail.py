@@ -68,7 +68,8 @@ if TYPE_CHECKING:
 
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.events import Effect, Event
-    from shoal.core.scheduling.job_book import JobBook, TaskRecord
+    from shoal.core.records.records import TaskRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.scheduler import Scheduler
 
 RESEND: Final = Backoff(2.0, 10.0)
@@ -276,8 +277,8 @@ class TaskMail:
         assert self._scheduler is not None
         book = self._scheduler.book
         job = book.tasks[run.task].task.job
-        tasks = book.jobs[job].job.tasks()
-        runs = (each for task in tasks for each in book.tasks[task.id].live.values())
+        groups = (book.groups[group.id] for group in book.jobs[job].job.groups)
+        runs = (each for group in groups for each in book.live_in(group))
         return any(each.worker == peer for each in runs)
 
     def _addresses_of(self, node: NodeId) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
+from shoal.model.job import each_changed
 from shoal.model.resources import GpuNeed, Profile
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def narrowed_job(job: Job, quota: Quota) -> Job:
 
 
 def _narrowed_group(group: Group, quota: Quota) -> Group:
-    return replace(group, tasks=tuple(_narrowed_task(t, quota) for t in group.tasks))
+    tasks = each_changed(group.tasks, lambda task: _narrowed_task(task, quota))
+    return replace(group, tasks=tasks)
 
 
 def _narrowed_task(task: Task, quota: Quota) -> Task:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.events import JobSubmitted
     from shoal.core.membership.members import Admission
-    from shoal.core.scheduling.job_book import JobBook, JobRecord
+    from shoal.core.records.records import JobRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.model.ids import Attempt, JobId, NodeId
     from shoal.model.job import Job, Task, Work
     from shoal.model.resources import Profile
@@ -203,7 +204,7 @@ def _more(job: Job, parent: Job, by: Task) -> str:
         return "it has a schedule"
     if parent.nodes and not set(job.nodes) <= set(parent.nodes):
         return "it names nodes that its parent may not use"
-    for task in job.tasks():
+    for task in job.models():
         if more := _more_work(task.work, by.work):
             return more
     return ""

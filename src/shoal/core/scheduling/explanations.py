@@ -23,13 +23,9 @@ if TYPE_CHECKING:
     from shoal.core.dispatch.dispatcher import Dispatcher
     from shoal.core.negotiation.held_leases import HeldLeases
     from shoal.core.negotiation.negotiator import GangRound, Negotiator
+    from shoal.core.records.records import GroupRecord, JobRecord, TaskRecord
     from shoal.core.scheduling.group_queue import GroupQueue
-    from shoal.core.scheduling.job_book import (
-        GroupRecord,
-        JobBook,
-        JobRecord,
-        TaskRecord,
-    )
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.policy_lookup import PolicyLookup
     from shoal.core.scheduling.refusal_cache import RefusalCache
     from shoal.core.scheduling.reservations import Reservations
@@ -168,8 +164,12 @@ class Prospects:
         """Say which groups no known worker could run, why, and what would help."""
         told: list[str] = []
         for group in job.groups[:GROUPS_TOLD_MAX] if len(self._views) else ():
-            records = (self._book.tasks.get(task.id) for task in group.tasks)
-            if all(record is not None and record.live for record in records):
+            known = self._book.groups.get(group.id)
+            if (
+                known is not None
+                and known.live
+                and all(record.live for record in self._book.records_in(known))
+            ):
                 continue  # It runs.
             placement = self._placement_of(group, job)
             if why := placement.never or too_large(group, job, self._views):

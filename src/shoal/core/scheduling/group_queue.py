@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from shoal.core.negotiation.negotiator import Negotiator
-    from shoal.core.scheduling.job_book import GroupRecord, JobBook
+    from shoal.core.records.records import GroupRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.reservations import Reservations
     from shoal.policy.queueing.queue import Usage
     from shoal.policy.queueing.queue_orders import QueueOrder

@@ -7,6 +7,9 @@ needs others is *blocked* until those have ended; then its tasks are
     running   at least one attempt is live, or an answer is being checked
     done, failed, unknown, cancelled   for good
 
+The tasks of a large array have no record each, and those that end at once have one
+entry in the journal (`core.records.array_states`).
+
 A job with a schedule never runs: its tasks stay blocked until it is cancelled. What
 `schedules` has of it is which runs are settled; a run is a job of its own.
 
@@ -22,7 +25,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-import msgspec
 from msgspec.structs import replace
 
 from shoal.core.dispatch.run_states import EndedRun, TaskRun
@@ -30,6 +32,9 @@ from shoal.core.durability.journal import (
     Adopted,
     Answered,
     AnswerKept,
+    ArrayEntry,
+    ArrayKept,
+    ArrayWaits,
     Assigned,
     AttemptPlace,
     BookEntry,
@@ -45,8 +50,8 @@ from shoal.core.durability.journal import (
     KeepingEntry,
     Led,
     NeedsKept,
-    Parent,
     Removed,
+    RestEnded,
     RetriesRenewed,
     Returned,
     Revoked,
@@ -59,17 +64,18 @@ from shoal.core.durability.journal import (
     UsageAdded,
     decode,
 )
-from shoal.core.membership.quotas import Quota
+from shoal.core.records.array_states import ArrayStates, name_of
+from shoal.core.records.records import GroupRecord, JobRecord, TaskRecord, cost_of
+from shoal.core.records.task_table import TaskTable
+from shoal.core.records.waiting_tasks import WaitingTasks
 from shoal.core.verification.standings import Standings
-from shoal.model.caches import marks_of
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
 from shoal.model.job import (
     ENDS,
     Group,
-    Job,
     JobState,
     Occurrence,
-    Task,
+    TaskArray,
     TaskState,
 )
 from shoal.protocol.messages import Outcome
@@ -86,94 +92,8 @@ ENDED_JOBS_MAX: Final = 1_000
 GANG_WEIGHT: Final = 0.25
 """Of the latest gang, in how long gangs run."""
 
+OPEN: Final = frozenset[TaskState]({"blocked", "waiting", "running"})
 _WORST: Final[tuple[JobState, ...]] = ("failed", "unknown", "cancelled", "done")
-
-
-class TaskRecord(msgspec.Struct, kw_only=True):
-    """A task, its state, and its attempts so far."""
-
-    task: Task
-    state: TaskState = "waiting"
-    failures: int = 0
-    crashes: int = 0
-    attempts: int = 0
-    reason: str = ""
-    outcome: Outcome | None = None
-    worker: NodeId = NodeId("")  # where it runs, or ran last
-    began_wall_s: float = 0.0  # when it was first assigned; 0 if nobody knows
-    ended_wall_s: float = 0.0
-    live: dict[Attempt, TaskRun] = msgspec.field(default_factory=dict[Attempt, TaskRun])
-    answers: tuple[AnswerKept, ...] = ()  # in the order in which they came
-    moves: int = 0  # how often its gang moved to a better place
-    moved: str = ""  # why it moved last
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing can change any more."""
-        return self.state in ENDS
-
-
-class GroupRecord(msgspec.Struct, kw_only=True):
-    """A group of tasks that are alike.
-
-    `waiting` holds the tasks that want a slot, in order; those also in `seconds` have
-    an attempt or an answer already and want another. `exited` holds the members of a
-    gang that succeeded while others still run.
-    """
-
-    group: Group
-    job: JobId
-    needs_open: int = 0  # groups it needs that have not ended
-    open: int = 0  # tasks that have not ended
-    live: int = 0  # runs of its tasks that have not ended
-    waiting_since: float = 0.0
-    served_at: float = float("-inf")  # when a task of it was last assigned
-    waiting: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
-    seconds: dict[TaskId, None] = msgspec.field(default_factory=dict[TaskId, None])
-    exited: dict[TaskId, Exited] = msgspec.field(default_factory=dict[TaskId, Exited])
-    done_s: list[float] = msgspec.field(default_factory=list[float])
-
-    @property
-    def id(self) -> GroupId:
-        """The group's own id."""
-        return self.group.id
-
-    @property
-    def is_gang(self) -> bool:
-        """Whether its tasks start together."""
-        return self.group.gang_min > 0
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """The marks of workers on which its tasks would begin soonest."""
-        return marks_of(self.group.tasks[0].work)
-
-
-class JobRecord(msgspec.Struct, kw_only=True):
-    """A job; it is over when none of its groups is `open`."""
-
-    job: Job
-    submitted_at: float
-    wall_s: float = 0.0  # when it was submitted, by the wall clock
-    quota_gpus: int | None = None
-    quota_cpu_milli: int | None = None
-    number: int = 0  # the first job of this scheduler is 1
-    open: int = 0
-    state: JobState = "active"
-    reason: str = ""
-    called: EndCalled | None = None  # how the call at its end went
-    by: NodeId = NodeId("")  # whose grant it was submitted by, if not our own
-    serial: int = 0
-    parent: Parent | None = None  # if a task submitted it
-    forwards: int = 0  # how often another scheduler had it before
-    members: tuple[NodeId, ...] = ()  # who keeps it, if it is kept
-    term: int = 0  # in which it is scheduled, if it is kept
-    sealed: dict[NodeId, dict[str, bytes]] = {}  # its secrets, for each of its keepers
-
-    @property
-    def quota(self) -> Quota:
-        """How much its owner may have at one time."""
-        return Quota(self.quota_gpus, self.quota_cpu_milli)
 
 
 @final
@@ -185,7 +105,8 @@ class JobBook:
         self.generation = 0
         self.jobs: dict[JobId, JobRecord] = {}
         self.groups: dict[GroupId, GroupRecord] = {}
-        self.tasks: dict[TaskId, TaskRecord] = {}
+        self.tasks = TaskTable()
+        self._kept = 0  # listed tasks that would take as much memory as all
         self.runs: dict[Attempt, TaskRun] = {}
         self.children: dict[Attempt, list[JobId]] = {}  # jobs that a task submitted
         self.left: list[Attempt] = []  # attempts that ended, and had children
@@ -211,11 +132,6 @@ class JobBook:
         """The ended jobs that are kept, in the order in which they ended."""
         return list(self._ended)
 
-    def ended_wall_s(self, job: JobId) -> float:
-        """Return the wall-clock time of a job's end; 0 if unknown."""
-        tasks = self.jobs[job].job.tasks()
-        return max((self.tasks[task.id].ended_wall_s for task in tasks), default=0.0)
-
     def job_of(self, task: TaskId) -> JobRecord:
         """Return the job of a known task."""
         return self.jobs[self.tasks[task].task.job]
@@ -233,11 +149,11 @@ class JobBook:
 
     def live_in(self, group: GroupRecord) -> list[TaskRun]:
         """Return the live runs of a group, in the order of its tasks."""
-        return [
-            run
-            for task in group.group.tasks
-            for run in self.tasks[task.id].live.values()
-        ]
+        return [run for each in self.records_in(group) for run in each.live.values()]
+
+    def records_in(self, group: GroupRecord) -> Iterable[TaskRecord]:
+        """Go through the tasks of a group; of a large array, those that may run."""
+        return self._tasks(group) if group.array is None else group.array.records()
 
     def queued(self, attempts: Iterable[Attempt]) -> list[TaskRun]:
         """Return the runs of these attempts that are live and queued."""
@@ -284,14 +200,23 @@ class JobBook:
             )
             for needed in group.needs:
                 self._dependents.setdefault(needed, []).append(group.id)
-            for task in group.tasks:
-                is_blocked = group.needs or job.schedule is not None
-                state: TaskState = "blocked" if is_blocked else "waiting"
-                self.tasks[task.id] = TaskRecord(task=task, state=state)
+            is_blocked = group.needs or job.schedule is not None
+            self._add_tasks(group, "blocked" if is_blocked else "waiting")
         for group in job.groups:
             if not group.needs and job.schedule is None:
                 self._unblock(self.groups[group.id], now - age_s)
         return [entry if entry.number else replace(entry, number=number)]
+
+    def _add_tasks(self, group: Group, state: TaskState) -> None:
+        self._kept += cost_of(group)
+        if not isinstance(group.tasks, TaskArray):
+            for task in group.tasks:
+                self.tasks[task.id] = TaskRecord(task=task, state=state)
+            return
+        record = self.groups[group.id]
+        record.array = ArrayStates(group.tasks, state)
+        record.waiting = WaitingTasks(group.id, len(group.tasks))
+        self.tasks.add_array(group.id, record.array)
 
     def _note_run(self, job: JobId, run: Occurrence) -> None:
         """Note that a schedule started a job: it never starts this run again."""
@@ -362,7 +287,9 @@ class JobBook:
     def drop_run(self, run: TaskRun) -> None:
         """Fence an attempt: nothing it still says counts."""
         del self.runs[run.attempt]
-        del self.tasks[run.task].live[run.attempt]
+        record = self.tasks[run.task]
+        del record.live[run.attempt]
+        self.tasks.lost_a_run(record)
         self.group_of(run.task).live -= 1
         if run.attempt in self.children:
             self.left.append(run.attempt)
@@ -534,10 +461,29 @@ class JobBook:
         record = self.jobs[job]
         entries: list[Entry] = [Cancelled(job, reason, self.wall_s(now))]
         record.reason = reason
-        for task in record.job.tasks():
+        for group in record.job.groups:
             # Replaying the entry above ends the tasks, too.
-            self.finish(task.id, "cancelled", now, reason=reason or "cancelled")
+            self._end_all(self.groups[group.id], reason or "cancelled", now)
         return entries
+
+    def _end_all(self, group: GroupRecord, reason: str, now: float) -> list[Entry]:
+        """Cancel every task of a group that has not ended."""
+        array = group.array
+        if array is None:
+            tasks = [task.id for task in group.group.tasks]
+        else:
+            tried = array.places(OPEN, fresh=False)
+            tasks = [name_of(group.id, place) for place in tried]
+        entries: list[Entry] = []
+        for task in tasks:
+            entries += self.finish(task, "cancelled", now, reason=reason)
+        if array is None or not array.fresh or array.fresh_state in ENDS:
+            return entries
+        wall_s = self.wall_s(now)
+        group.waiting.clear()
+        group.open -= array.end_fresh("cancelled", reason, wall_s)
+        entries = [RestEnded(group.id, "cancelled", reason, wall_s)]
+        return entries + (self._end_group(group, now) if group.open == 0 else [])
 
     def end_called(self, job: JobId, trouble: str) -> list[Entry]:
         """Note that the call at the end of a job was made, or given up."""
@@ -588,13 +534,15 @@ class JobBook:
     def replay(self, entry: Entry, now: float, wall_s: float) -> None:
         """Apply one entry of an earlier life."""
         self._replayed_s = 0.0
-        if isinstance(entry, Assigned | Finished | Cancelled):
+        if isinstance(entry, Assigned | Finished | Cancelled | RestEnded):
             self._replayed_s = entry.wall_s
         if isinstance(entry, KeepingEntry):
             self._replay_keeping(entry, now, wall_s)
         else:
             self._replay(entry, now, wall_s)
         self._replayed_s = None
+        if self.tasks.is_restless:
+            self.tasks.settle()
 
     def wall_s(self, now: float) -> float:
         """Return the time of day now, or of the entry being replayed; 0 if unknown."""
@@ -638,10 +586,8 @@ class JobBook:
                 | DrainSet()
             ):
                 self._replay_upkeep(entry)
-            case RunKept():
-                self._start(entry.place, entry.gang, now)
-            case TaskKept():
-                self._replay_kept(entry, now)
+            case RunKept() | TaskKept() | ArrayKept() | ArrayWaits() | RestEnded():
+                self._replay_compact(entry, now)
             case Answered():
                 self._replay_answered(entry)
             case Judged() | StandingKept():
@@ -702,6 +648,38 @@ class JobBook:
             if not record.live:
                 self.stop_waiting(entry.task)
 
+    def _replay_compact(
+        self, entry: RunKept | TaskKept | ArrayEntry, now: float
+    ) -> None:
+        if isinstance(entry, RunKept):
+            self._start(entry.place, entry.gang, now)
+            return
+        if isinstance(entry, TaskKept):
+            self._replay_kept(entry, now)
+            return
+        group = self.groups.get(entry.group)
+        array = None if group is None else group.array
+        if group is None or array is None:
+            return
+        if isinstance(entry, RestEnded):
+            self._end_all(group, entry.reason, now)
+        elif isinstance(entry, ArrayWaits):
+            for place in entry.places:
+                self.wait_again(name_of(group.id, place))
+        else:
+            self._load_kept(group, array, entry, now)
+
+    def _load_kept(
+        self, group: GroupRecord, array: ArrayStates, entry: ArrayKept, now: float
+    ) -> None:
+        assert isinstance(group.waiting, WaitingTasks)
+        ended = array.kept_ended
+        group.waiting.leave(entry.start, array.load(entry))
+        group.open -= array.kept_ended - ended
+        group.served_at = now
+        if group.open == 0:
+            self._end_group(group, now)
+
     def _replay_kept(self, entry: TaskKept, now: float) -> None:
         record, group = self.tasks[entry.task], self.group_of(entry.task)
         if entry.end is not None:
@@ -730,11 +708,17 @@ class JobBook:
         record.moves, record.moved = entry.moves, entry.moved
         if entry.attempts:
             group.served_at = now
+        self.tasks.lost_a_run(record)
 
     # What follows from an end.
 
     def _unblock(self, group: GroupRecord, now: float) -> None:
         group.waiting_since = now
+        if group.array is not None:
+            group.array.unblock()
+            assert isinstance(group.waiting, WaitingTasks)
+            group.waiting.open()
+            return
         for task in group.group.tasks:
             record = self.tasks[task.id]
             if not record.ended:
@@ -743,15 +727,14 @@ class JobBook:
 
     def _end_group(self, group: GroupRecord, now: float) -> list[Entry]:
         entries: list[Entry] = []
-        bad = [t for t in self._deciding(group) if t.state != "done"]
+        bad = self._first_bad(group)
         for dependent_id in self._dependents.pop(group.id, ()):
             dependent = self.groups[dependent_id]
             dependent.needs_open -= 1
-            if bad:
-                end = bad[0].state.replace("cancelled", "was cancelled")
-                why = f"it needs {group.id}, where {bad[0].task.id} {end}"
-                for task in dependent.group.tasks:
-                    entries += self.finish(task.id, "cancelled", now, reason=why)
+            if bad is not None:
+                end = bad.state.replace("cancelled", "was cancelled")
+                why = f"it needs {group.id}, where {bad.task.id} {end}"
+                entries += self._end_all(dependent, why, now)
             elif dependent.needs_open == 0:
                 self._unblock(dependent, now)
         job = self.jobs[group.job]
@@ -761,8 +744,8 @@ class JobBook:
         return entries
 
     def _end_job(self, job: JobRecord) -> None:
-        groups = (self.groups[group.id] for group in job.job.groups)
-        states = {task.state for group in groups for task in self._deciding(group)}
+        groups = [self.groups[group.id] for group in job.job.groups]
+        states = {state for group in groups for state in self._deciding_states(group)}
         job.state = next(state for state in _WORST if state in states)
         self._ended[job.job.id] = None
         self.ends += 1
@@ -770,12 +753,25 @@ class JobBook:
             self.schedule_changes += 1
         if job.job.on_end is not None:
             self._just_ended.append(job.job.id)
-        while len(self._ended) > ENDED_JOBS_MAX or len(self.tasks) > TASKS_KEPT_MAX:
+        while len(self._ended) > ENDED_JOBS_MAX or self._kept > TASKS_KEPT_MAX:
             oldest = next(iter(self._ended), None)
             if oldest is None:
                 break
             del self._ended[oldest]
             self._forget(oldest)
+
+    def _first_bad(self, group: GroupRecord) -> TaskRecord | None:
+        """Return the first task that makes a group end badly, if one does."""
+        if group.array is None:
+            bad = (task for task in self._deciding(group) if task.state != "done")
+            return next(bad, None)
+        place = next(group.array.places(ENDS - {"done"}), None)
+        return None if place is None else self.tasks[name_of(group.id, place)]
+
+    def _deciding_states(self, group: GroupRecord) -> Iterable[TaskState]:
+        if group.array is not None:
+            return group.array.counts()
+        return (task.state for task in self._deciding(group))
 
     def _deciding(self, group: GroupRecord) -> list[TaskRecord]:
         """Return the tasks that decide how a group ended.
@@ -790,7 +786,10 @@ class JobBook:
 
     def _forget(self, job: JobId) -> None:
         for group in self.jobs.pop(job).job.groups:
-            del self.groups[group.id]
+            self._kept -= cost_of(group)
+            if self.groups.pop(group.id).array is not None:
+                self.tasks.drop_array(group.id)
+                continue
             for task in group.tasks:
                 del self.tasks[task.id]
 

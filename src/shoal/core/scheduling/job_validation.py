@@ -9,7 +9,9 @@ import msgspec
 from shoal.core.durability.journal import Submitted
 from shoal.core.membership.quotas import Quota, narrowed_job
 from shoal.model.ids import NodeId
+from shoal.model.job import TaskArray
 from shoal.model.kinds import need_of
+from shoal.model.spec.limits import TASKS_MAX
 
 if TYPE_CHECKING:
     from shoal.core.events import JobSubmitted
@@ -88,7 +90,7 @@ def flaw(job: Job) -> str | None:
         if reason := _flaw_of_group(group, job, known):
             return f"{group.id}: {reason}"
         known[group.id] = None
-        for task in group.tasks:
+        for task in group.models:
             if task.id in seen:
                 return f"{task.id} is there twice"
             seen[task.id] = None
@@ -108,7 +110,9 @@ def _flaw_of_group(group: Group, job: Job, known: dict[GroupId, None]) -> str | 
         if needed not in known:
             return f"it needs {needed}, which does not come before it"
     first = group.tasks[0]
-    for task in group.tasks:
+    if isinstance(group.tasks, TaskArray) and (reason := _flaw_of_array(group)):
+        return reason
+    for task in group.models:
         if task.job != job.id or task.group != group.id:
             return f"{task.id} says it is of {task.group} in {task.job}"
         if not task.profiles:
@@ -119,6 +123,16 @@ def _flaw_of_group(group: Group, job: Job, known: dict[GroupId, None]) -> str | 
             first.time_limit_s,
         ):
             return f"{task.id} needs other resources than {first.id}"
+    return None
+
+
+def _flaw_of_array(group: Group) -> str | None:
+    if group.gang_min or group.verify is not None or group.objective is not None:
+        return "its tasks are compared or start together, so they must be listed"
+    if len(group.tasks) > TASKS_MAX:
+        return f"it has {len(group.tasks):,} tasks, the most is {TASKS_MAX:,}"
+    if group.tasks[0].index or group.tasks[0].id != f"{group.id}.0":
+        return f"its first task is {group.tasks[0].id}"
     return None
 
 

@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.events import Effect
     from shoal.core.negotiation.held_leases import HeldLease, HeldLeases, LeaseShape
+    from shoal.core.records.records import GroupRecord, JobRecord
     from shoal.core.scheduling.group_queue import GroupKind, GroupQueue
-    from shoal.core.scheduling.job_book import GroupRecord, JobBook, JobRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.reservations import Reservations
     from shoal.core.scheduling.slot_placer import SlotPlacer
     from shoal.core.scheduling.task_selection import TaskSelection

@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from shoal.core.events import Effect
     from shoal.core.negotiation.held_leases import HeldLease, HeldLeases
     from shoal.core.negotiation.negotiator import GangRound
+    from shoal.core.records.records import GroupRecord
     from shoal.core.scheduling.group_queue import GroupQueue
-    from shoal.core.scheduling.job_book import GroupRecord, JobBook
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.matcher import Matcher
     from shoal.core.scheduling.slot_placer import SlotPlacer
     from shoal.protocol.messages import Progress

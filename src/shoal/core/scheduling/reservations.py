@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from shoal.core.discovery.worker_views import WorkerViews
     from shoal.core.negotiation.held_leases import HeldLeases, LeaseShape
-    from shoal.core.scheduling.job_book import GroupRecord, JobBook
+    from shoal.core.records.records import GroupRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.policy.worker_view import WorkerView
 
 

@@ -333,6 +333,7 @@ class Scheduler:
         self.schedules.look(now)
         if self._match_wanted:
             effects += self._match_or_rest(now)
+        self.book.tasks.settle()
         return self.succession.watch(effects, now)
 
     def _on_event(self, event: Event, now: float) -> list[Consequence]:
@@ -769,5 +770,6 @@ def _next_life(journal: Iterable[Entry], roster: Roster, now: float) -> JobBook:
     book = JobBook(roster.wall_s(0.0))
     for entry in journal:
         book.replay(entry, now, roster.wall_s(now))
+    book.tasks.settle()
     book.generation += 1
     return book

@@ -35,7 +35,8 @@ from shoal.model.spec.schedules import ZoneLookup, latest_by, next_after
 
 if TYPE_CHECKING:
     from shoal.core.membership.roster import Roster
-    from shoal.core.scheduling.job_book import JobBook, JobRecord
+    from shoal.core.records.records import JobRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.model.job import Job
 
 SCHEDULES_MAX: Final = 1_000

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.core.discovery.gossip_candidates import GossipCandidates
     from shoal.core.discovery.worker_views import WorkerViews
     from shoal.core.negotiation.held_leases import HeldLease, LeaseShape
-    from shoal.core.scheduling.job_book import GroupRecord
+    from shoal.core.records.records import GroupRecord
     from shoal.core.scheduling.policy_lookup import PolicyLookup
     from shoal.core.scheduling.refusal_cache import RefusalCache
     from shoal.core.scheduling.task_selection import TaskSelection

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from shoal.core.discovery.worker_views import WorkerViews
     from shoal.core.negotiation.held_leases import HeldLeases, LeaseShape
-    from shoal.core.scheduling.job_book import GroupRecord, JobBook
+    from shoal.core.records.records import GroupRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.verification.verifier import Verifier
     from shoal.model.ids import TaskId
 

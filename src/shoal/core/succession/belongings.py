@@ -55,7 +55,7 @@ def trees_of(entry: Entry) -> dict[BlobId, TreeKind]:
 def _needed_by(job: Job) -> Iterator[BlobId]:
     for group in job.groups:
         yield from (each.tree for each in group.inputs)
-    for task in job.tasks():
+    for task in job.models():
         for folder in (task.work.workdir, task.work.python.files):
             if folder.startswith(TREE):
                 yield BlobId(folder.removeprefix(TREE))

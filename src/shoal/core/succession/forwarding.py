@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from shoal.core.deadlines import DeadlineHeap
     from shoal.core.discovery.worker_views import WorkerViews
     from shoal.core.membership.roster import Roster
-    from shoal.core.scheduling.job_book import JobBook, JobRecord
+    from shoal.core.records.records import JobRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.notices import Consequence
     from shoal.core.succession.succession import Succession
     from shoal.model.ids import JobId, NodeId
@@ -241,7 +242,10 @@ class Forwarding:
             return False
         if any(book.groups[group.id].live for group in job.groups):
             return False
-        begun = (book.tasks[task.id].attempts for task in job.tasks())
+        groups = [book.groups[group.id] for group in job.groups]
+        if any(group.array is not None and group.array.began_s for group in groups):
+            return False  # What became of a million tasks is too much to send.
+        begun = (each.attempts for group in groups for each in book.records_in(group))
         return self._leaves or not any(begun)
 
     def _nearer(

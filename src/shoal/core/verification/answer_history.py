@@ -9,7 +9,7 @@ from shoal.core.verification.standings import TRUSTED_AFTER
 
 if TYPE_CHECKING:
     from shoal.core.durability.journal import AnswerKept
-    from shoal.core.scheduling.job_book import GroupRecord, TaskRecord
+    from shoal.core.records.records import GroupRecord, TaskRecord
     from shoal.core.verification.standings import Standings
     from shoal.model.ids import NodeId
 

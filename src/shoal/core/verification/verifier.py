@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.core.durability.journal import AnswerKept
-    from shoal.core.scheduling.job_book import GroupRecord, JobBook, TaskRecord
+    from shoal.core.records.records import GroupRecord, TaskRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.verification.replication import Trusts
     from shoal.model.ids import GroupId, NodeId, TaskId
     from shoal.model.job import Verify

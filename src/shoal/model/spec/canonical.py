@@ -688,7 +688,8 @@ def _check_stdin(spec: JobSpec, path: str) -> None:
 
 
 def _check_params(spec: JobSpec, path: str) -> None:
-    for point in at(f"{path}.sweep", points, spec):
+    own = at(f"{path}.sweep", points, spec)
+    for point in own[:1] if spec.array is not None else own:
         for name in point:
             if name in spec.params:
                 raise SpecError(

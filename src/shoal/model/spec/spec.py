@@ -31,7 +31,6 @@ from shoal.model.spec.limits import (
     STEP_NAME_LENGTH_MAX,
     STEPS_COUNTED_MAX,
     STEPS_MAX,
-    TASKS_MAX,
 )
 from shoal.model.text.bounds import (
     ARGUMENT,
@@ -91,7 +90,7 @@ Nodes = Annotated[
     ),
 ]
 Array = Annotated[
-    Annotated[int, Meta(ge=1, le=TASKS_MAX)] | str,
+    Annotated[int, Meta(ge=1)] | str,
     Meta(
         description="Independent tasks, told apart by `{index}`: how many, or which.",
         examples=[100, "0-99:5", "1,3,10-12"],

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from shoal.errors import SpecError
-from shoal.model.job import Objective
+from shoal.model.job import INDEX, Objective
 from shoal.model.spec.documents import text_of
 from shoal.model.text.bounds import NAME_LENGTH_MAX
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from shoal.model.job import Scalar
     from shoal.model.spec.spec import JobSpec
 
-INDEX: Final = "index"
 VALUE_LENGTH_MAX: Final = 40
 LABEL_LENGTH_MAX: Final = 100
 """In bytes, as file systems count; some are left for a number."""

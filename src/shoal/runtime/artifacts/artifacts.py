@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.blobs.store import BlobStore
+from shoal.core.records.census import with_outputs
 from shoal.errors import ShoalError, UsageError
 from shoal.model.caches import TREE
 from shoal.model.ids import BlobId, JobId, TaskId
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from shoal.core.artifacts.events import DropKept, TreeKind
     from shoal.core.events import Event, StartTask
-    from shoal.core.scheduling.job_book import JobRecord
+    from shoal.core.records.records import JobRecord
     from shoal.core.scheduling.scheduler import Scheduler
     from shoal.drivers import Driver, RunOrder
     from shoal.model.ids import OwnerId
@@ -177,7 +178,7 @@ class Artifacts:
 
     def check(self, job: Job) -> None:
         """Hold a new job's blobs; raise `UsageError` if any is missing. Blocks."""
-        names = dict.fromkeys(name for t in job.tasks() for name in t.work.secrets)
+        names = dict.fromkeys(name for t in job.models() for name in t.work.secrets)
         known = set(self.secrets.names()) if names else set[str]()
         for name in names:
             if name not in known:
@@ -204,10 +205,10 @@ class Artifacts:
         machine = self._scheduler()
         assert machine is not None
         found: dict[TaskId, BlobId] = {}
-        for task in record.job.tasks():
-            outcome = machine.book.tasks[task.id].outcome
+        for task in with_outputs(machine.book, record.job):
+            outcome = machine.book.tasks[task].outcome
             if outcome is not None and ALL_OUTPUTS in outcome.outputs:
-                found[task.id] = BlobId(outcome.outputs[ALL_OUTPUTS])
+                found[task] = BlobId(outcome.outputs[ALL_OUTPUTS])
         return found
 
     def size_of(self, job: Job) -> int:
@@ -217,7 +218,7 @@ class Artifacts:
     async def discard(self, job: Job) -> int:
         """Drop what only a removed job needed; return how many bytes that freed."""
         self._held.pop(job.id, None)
-        self.checkpoints.forget(task.id for task in job.tasks())
+        self.checkpoints.forget_job(job.id)
         holders = (f"job {job.id}", f"results {job.id}")
         return sum([await asyncio.to_thread(self.store.discard, h) for h in holders])
 
@@ -309,14 +310,13 @@ class Artifacts:
             elif now - ended_at > RETENTION_S:
                 del self._held[job]
                 self.store.release(f"job {job}")
-                tasks = () if record is None else (t.id for t in record.job.tasks())
-                self.checkpoints.forget(tasks)
+                self.checkpoints.forget_job(job)
 
 
 def _trees_of(job: Job) -> dict[tuple[str, str], None]:
     """Return what the tasks of a job say of their trees, and what each is."""
     found: dict[tuple[str, str], None] = {}
-    for task in job.tasks():
+    for task in job.models():
         found[task.work.workdir, "workdir"] = None
         found[task.work.python.files, "python"] = None
     return found

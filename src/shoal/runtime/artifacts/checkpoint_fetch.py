@@ -101,7 +101,7 @@ class CheckpointFetch:
             self._write()
 
     def forget_job(self, job: JobId) -> None:
-        """Drop the checkpoints of a job that was kept here for another node."""
+        """Drop the checkpoints of a job."""
         self.forget([task for task in self._kept if task.partition(".")[0] == job])
 
     async def close(self) -> None:

@@ -160,7 +160,7 @@ class CallSessions:
             record.job.id
             for record in scheduler.book.jobs.values()
             if record.state == "active"
-            and any(task.work.driver == DRIVER for task in record.job.tasks())
+            and any(task.work.driver == DRIVER for task in record.job.models())
         ]
         for job in stale:
             await self.node.clients.cancel(job, "the node was started again")

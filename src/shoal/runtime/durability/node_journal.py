@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Final, final
 
 from shoal import failpoints
 from shoal.core.durability.compaction import compacted
-from shoal.core.durability.journal import Cancelled, Entry, Finished, decode, encode
+from shoal.core.durability.journal import (
+    Cancelled,
+    Entry,
+    Finished,
+    RestEnded,
+    decode,
+    encode,
+)
 from shoal.model.ids import JobId
 from shoal.store.journal import LAZY_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shoal.core.scheduling.job_book import JobBook, JobRecord
-    from shoal.model.ids import TaskId
+    from shoal.core.records.records import JobRecord
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.protocol.messages import Revocation
     from shoal.store.journal import Journal
 
@@ -29,8 +36,8 @@ class NodeJournal:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._ends: deque[tuple[int, TaskId | JobId]] = deque()  # not on disk yet
-        self._unsafe: Counter[TaskId | JobId] = Counter()
+        self._ends: deque[tuple[int, JobId]] = deque()  # not on disk yet
+        self._unsafe: Counter[JobId] = Counter()
         self._kinds: deque[tuple[int, str]] = deque()  # for failpoints only
         self._untold: deque[tuple[int, Entry]] = deque()
 
@@ -45,10 +52,9 @@ class NodeJournal:
         number = self._journal.append(
             kind, payload, within_s=within_s if durable else LAZY_S
         )
-        if isinstance(entry, Finished | Cancelled):
-            of = entry.task if isinstance(entry, Finished) else entry.job
-            self._ends.append((number, of))
-            self._unsafe[of] += 1
+        if (job := _ends_some_of(entry)) is not None:
+            self._ends.append((number, job))
+            self._unsafe[job] += 1
         self._untold.append((number, entry))
         if failpoints.ARMED is not None:
             self._kinds.append((number, kind))
@@ -66,11 +72,11 @@ class NodeJournal:
         """
         jobs: set[JobId] = set()
         while self._ends and self._ends[0][0] <= number:
-            of = self._ends.popleft()[1]
-            jobs.add(JobId(of.partition(".")[0]))
-            self._unsafe[of] -= 1
-            if not self._unsafe[of]:
-                del self._unsafe[of]
+            job = self._ends.popleft()[1]
+            jobs.add(job)
+            self._unsafe[job] -= 1
+            if not self._unsafe[job]:
+                del self._unsafe[job]
         return jobs
 
     def kept(self, number: int) -> Iterator[Entry]:
@@ -80,12 +86,7 @@ class NodeJournal:
 
     def is_safe(self, record: JobRecord) -> bool:
         """Whether the ends of a job and its tasks, if any, are all on disk."""
-        if not self._unsafe:
-            return True
-        job = record.job
-        return job.id not in self._unsafe and all(
-            task.id not in self._unsafe for task in job.tasks()
-        )
+        return record.job.id not in self._unsafe
 
     @property
     def has_grown(self) -> bool:
@@ -101,3 +102,16 @@ class NodeJournal:
     ) -> None:
         """Replace everything written so far by what a restart needs."""
         self._journal.compact(map(encode, compacted(book, revocations, others)))
+
+
+def _ends_some_of(entry: Entry) -> JobId | None:
+    """Return the job of which an entry ends tasks, if it does."""
+    match entry:
+        case Finished():
+            return JobId(entry.task.partition(".")[0])
+        case RestEnded():
+            return JobId(entry.group.partition(".")[0])
+        case Cancelled():
+            return entry.job
+        case _:
+            return None

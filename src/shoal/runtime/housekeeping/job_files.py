@@ -55,7 +55,7 @@ class JobFiles:
             work = await self._work.get()
             try:
                 if isinstance(work, DropJob):
-                    await self._outputs.remove([task.id for task in work.job.tasks()])
+                    await self._outputs.remove(work.job.id)
                     await self._artifacts.discard(work.job)
                 else:
                     self._feed(JobMeasured(work.id, await self._size_of(work)))
@@ -63,6 +63,5 @@ class JobFiles:
                 traceback.print_exception(error)  # to the node's log
 
     async def _size_of(self, job: Job) -> int:
-        tasks = [task.id for task in job.tasks()]
-        written = await asyncio.to_thread(self._outputs.size_of, tasks)
+        written = await asyncio.to_thread(self._outputs.size_of, job.id)
         return written + self._artifacts.size_of(job)

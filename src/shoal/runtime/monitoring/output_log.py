@@ -24,11 +24,11 @@ from shoal.runtime.monitoring.output_times import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from shoal.core.events import DoubtOutput
-    from shoal.model.ids import Attempt, TaskId
+    from shoal.model.ids import Attempt, JobId, TaskId
     from shoal.model.job import Task
     from shoal.protocol.messages import AnyMessage
 
@@ -146,35 +146,35 @@ class OutputLog:
         """Remove a follower."""
         self._followers.pop(event, None)
 
-    async def sweep(self, known: Callable[[], Iterable[TaskId]]) -> None:
-        """Remove the output of forgotten tasks.
+    async def sweep(self, known: Callable[[], Iterable[JobId]]) -> None:
+        """Remove the output of the tasks of forgotten jobs.
 
-        The known tasks are read after the disk; otherwise a task that starts in
+        The known jobs are read after the disk; otherwise a task that starts in
         between would lose its output.
         """
         there = await asyncio.to_thread(_names, self._root)
-        await asyncio.to_thread(_remove, self._root, there, list(known()))
+        await asyncio.to_thread(_sweep, self._root, there, known())
 
-    def size_of(self, tasks: Iterable[TaskId]) -> int:
-        """Return how many bytes are kept of some tasks. Reads the disk."""
-        folders = (self._root / _file_name(task) for task in tasks)
+    def size_of(self, job: JobId) -> int:
+        """Return how many bytes are kept of the tasks of a job. Reads the disk."""
         return sum(
             path.stat().st_size
-            for folder in folders
-            if folder.is_dir()
-            for path in folder.iterdir()
+            for name in _names(self._root)
+            if _job_of(name) == _file_name(job)
+            for path in (self._root / name).iterdir()
         )
 
-    async def remove(self, tasks: Collection[TaskId]) -> None:
-        """Delete the kept output of some tasks."""
-        folders = {self._root / _file_name(task) for task in tasks}
-        for path in [path for path in self._open if path.parent in folders]:
+    async def remove(self, job: JobId) -> None:
+        """Delete the kept output of the tasks of a job."""
+        of_job = _file_name(job)
+        for path in [
+            path for path in self._open if _job_of(path.parent.name) == of_job
+        ]:
             os.close(self._open.pop(path))
         for known in (self._figures, self._moving, self._trouble, self._staged):
-            for task in tasks:
+            for task in [task for task in known if task.partition(".")[0] == job]:
                 known.pop(task, None)
-        for folder in folders:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await asyncio.to_thread(_remove, self._root, of_job)
 
     def close(self) -> None:
         """Close all files."""
@@ -299,7 +299,7 @@ def _order(progress: Progress) -> tuple[Attempt, int]:
     return progress.attempt, progress.seq
 
 
-def _file_name(task: TaskId) -> str:
+def _file_name(task: str) -> str:
     """Return a file name that is safe for any id."""
     return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):x}" for c in task)
 
@@ -308,6 +308,19 @@ def _names(root: Path) -> list[str]:
     return [path.name for path in root.iterdir()] if root.exists() else []
 
 
-def _remove(root: Path, names: Collection[str], known: Iterable[TaskId]) -> None:
-    for name in set(names).difference(map(_file_name, known)):
-        shutil.rmtree(root / name, ignore_errors=True)
+def _job_of(name: str) -> str:
+    """Return the first part of a file name: that of the job."""
+    return name.partition(".")[0]
+
+
+def _sweep(root: Path, names: Iterable[str], known: Iterable[JobId]) -> None:
+    jobs = set(map(_file_name, known))
+    for name in names:
+        if _job_of(name) not in jobs:
+            shutil.rmtree(root / name, ignore_errors=True)
+
+
+def _remove(root: Path, job: str) -> None:
+    for name in _names(root):
+        if _job_of(name) == job:
+            shutil.rmtree(root / name, ignore_errors=True)

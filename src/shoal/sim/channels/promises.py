@@ -8,7 +8,8 @@ from typing import final
 from shoal.core.channels.channels import CHANNELS_MAX, OPENED_MAX, WINDOW_BYTES
 from shoal.core.channels.channels import Channels as ChannelMachine
 from shoal.core.peer import Peer
-from shoal.core.scheduling.job_book import JobBook, JobRecord
+from shoal.core.records.records import JobRecord
+from shoal.core.scheduling.job_book import JobBook
 from shoal.model.ids import Attempt, JobId, NodeId
 from shoal.model.job import Job, Task
 from shoal.protocol.channels.items import ITEM_BYTES_MAX

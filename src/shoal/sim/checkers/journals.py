@@ -13,6 +13,8 @@ import msgspec
 from shoal.core.durability.journal import (
     Adopted,
     Answered,
+    ArrayKept,
+    ArrayWaits,
     Assigned,
     AttemptPlace,
     Cancelled,
@@ -29,6 +31,7 @@ from shoal.core.durability.journal import (
     Led,
     NeedsKept,
     Removed,
+    RestEnded,
     RetriesRenewed,
     Returned,
     Revoked,
@@ -176,8 +179,8 @@ class Journals:
                 self._on_renewed(truth, entry.task)
             case Finished():
                 self._on_finished(truth, entry)
-            case Cancelled():
-                self._on_cancelled(truth, entry.job)
+            case Cancelled() | RestEnded():
+                self._on_cancelled(truth, entry)
             case Revoked() | UsageAdded() | NeedsKept() | DrainSet() | ScheduleMoved():
                 pass  # No task is affected.
             case Removed() | EndCalled():
@@ -189,6 +192,8 @@ class Journals:
             case (
                 RunKept()
                 | TaskKept()
+                | ArrayKept()
+                | ArrayWaits()
                 | StandingKept()
                 | Led()
                 | Adopted()
@@ -391,10 +396,14 @@ class Journals:
         if group.gang_min == 0 or done < group.gang_min:
             self._violations.report("I3", f"{entry.task} is done, and nothing ran")
 
-    def _on_cancelled(self, truth: JournalTruth, job: JobId) -> None:
+    def _on_cancelled(self, truth: JournalTruth, entry: Cancelled | RestEnded) -> None:
         truth.changes += 1
-        truth.cancelled[job] = None
-        for task in truth.jobs[job].tasks():
+        if isinstance(entry, Cancelled):
+            truth.cancelled[entry.job] = None
+            tasks = truth.jobs[entry.job].tasks()
+        else:
+            tasks = iter(truth.groups[entry.group].tasks)
+        for task in tasks:
             known = truth.tasks[task.id]
             if known.state not in ENDED:
                 known.state = "cancelled"

@@ -1,0 +1,1 @@
+"""What the book of jobs is made of; large arrays have no record for each task."""
