@@ -22,6 +22,7 @@ from shoal.drivers.sandbox import bubblewrap
 from shoal.drivers.supervisor import supervisors
 from shoal.drivers.supervisor.leftovers import marked, worker_mark
 from shoal.drivers.supervisor.supervisor_frames import frame
+from shoal.model.ids import JobId
 from shoal.model.resources import Allocation
 from shoal.protocol.messages import Outcome
 
@@ -100,6 +101,81 @@ def test_a_sandbox_is_built_once_for_many_tasks(root: Path) -> None:
 
     assert said[0][0] == said[1][0]
     assert int(said[1][1]) > int(said[0][1])
+
+
+MOUNTS = """
+print(os.stat("/tmp").st_dev, os.stat("/job").st_ino, end=" ")
+print(os.stat("/proc/self/ns/ipc").st_ino, os.listdir("/tmp"), os.listdir("/job"))
+"""
+
+
+def in_jobs(root: Path, *tasks: tuple[str, str]) -> list[str]:
+    """Run tasks, each of a job, one after another; return what each said."""
+
+    async def act(driver: ProcessDriver) -> list[str]:
+        said: list[str] = []
+        for job, script in tasks:
+            watched = Watched()
+            one = order(PYTHON, "-c", PRELUDE + script)
+            task = msgspec.structs.replace(one.task, job=JobId(job))
+            one = msgspec.structs.replace(one, task=task)
+            outcome = await driver.run(one, watched)
+            assert outcome.exit_code == 0, (outcome, watched.text("stderr"))
+            said.append(watched.text())
+        return said
+
+    return with_driver(root, act, BOXED)
+
+
+def test_folders_that_are_as_new_stay_for_the_next_task_of_the_job(root: Path) -> None:
+    said = in_jobs(root, ("a", MOUNTS), ("a", MOUNTS), ("b", MOUNTS))
+
+    assert said[0] == said[1]
+    assert said[2].split()[:2] != said[1].split()[:2]
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        "open('/tmp/x', 'w').close()",
+        "open('/dev/shm/x', 'w').write('left')",
+        "open('/job/x', 'w').close()",
+        "os.mkdir('/tmp/x'); os.chmod('/job', 0o755)",
+    ],
+)
+def test_the_next_task_of_a_job_sees_no_files_of_the_one_before(
+    root: Path, leaves: str
+) -> None:
+    looks = "print(os.listdir('/tmp'), os.listdir('/dev/shm'), os.listdir('/job'))"
+    looks += "; print(oct(os.stat('/job').st_mode))"
+
+    said = in_jobs(root, ("a", leaves), ("a", looks))
+
+    assert said == ["", "[] [] []\n0o40700\n"]
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        "assert libc.semget(0x5f1d5f1d, 1, 0o1666) >= 0",
+        "assert libc.msgget(0x5f1d5f1d, 0o1666) >= 0",
+        "assert libc.mq_open(b'/left', os.O_CREAT | os.O_RDWR, 0o666, None) >= 0",
+        "import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (8, 8))",
+        "os.setpriority(os.PRIO_PROCESS, 1, 19)",
+    ],
+    ids=["semaphores", "messages", "queues", "limits", "priority"],
+)
+def test_a_sandbox_that_is_not_as_it_was_is_not_entered_again(
+    root: Path, leaves: str
+) -> None:
+    first = "print(os.getpid())\n"  # In a new sandbox, they begin anew.
+    looks = """
+import resource
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[1] > 8, os.getpriority(0, 0) < 19)
+"""
+    said = in_jobs(root, ("a", first + leaves), ("a", first + looks))
+
+    assert said[1] == f"{said[0]}True True\n"
 
 
 def test_who_kills_the_keeper_of_a_sandbox_ends_its_task_and_no_other(
@@ -298,7 +374,7 @@ def test_a_supervisor_that_is_told_nonsense_ends(said: bytes) -> None:
 
 KEEPER_TRIAL = """
 import os, socket
-from shoal.drivers.sandbox.room_frames import RoomEntry
+from shoal.drivers.sandbox.room_frames import Furnishing, RoomEntry
 from shoal.drivers.sandbox.rooms import RoomError, SandboxRoom
 room = SandboxRoom(argv, ())
 for said in (b"x", b"\\0" * 100, os.urandom(1_000)):
@@ -308,8 +384,8 @@ for said in (b"x", b"\\0" * 100, os.urandom(1_000)):
     except RoomError as error:
         print("refused:", error, flush=True)
 room.line.send(b"?")
-entry = RoomEntry(directory, 0, 0, (), ("PATH=/bin",), ("echo", "still there"))
-room.start(entry, (0, 1, 2))
+entry = RoomEntry(0, ("PATH=/bin",), ("echo", "still there"))
+room.start(Furnishing(directory, 0), entry, (0, 1, 2))
 print(room.ended())
 room.close()
 """

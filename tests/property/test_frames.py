@@ -27,11 +27,14 @@ from shoal.drivers.sandbox.room_frames import (
     ENDED,
     FAILED,
     STARTED,
+    Furnishing,
     RoomAnswer,
     RoomEntry,
     pack_answer,
+    pack_furnishing,
     packed,
     unpack_answer,
+    unpack_furnishing,
     unpacked,
 )
 from shoal.drivers.supervisor.frame_fields import FrameError
@@ -85,7 +88,8 @@ START = StartAttempt(
     caches=["1048576:/caches/hf"],
     argv=["/bin/echo", "hello"],
 )
-ENTRY = RoomEntry("/tasks/x", 1 << 20, 64, ["/s"], ["A=1"], ["/bin/true", "--", "x"])
+ENTRY = RoomEntry(64, ["A=1"], ["/bin/true", "--", "x"])
+FURNISHING = Furnishing("/tasks/x", 1 << 20, ("/s",))
 
 
 # From a node to a supervisor.
@@ -171,6 +175,11 @@ class Line(asyncio.Transport):
 # Between a supervisor and the keeper of its sandbox.
 
 
+def fuzz_furnishing(data: bytes) -> None:
+    with contextlib.suppress(FrameError):
+        assert pack_furnishing(unpack_furnishing(data)) == data
+
+
 def fuzz_entry(data: bytes) -> None:
     with contextlib.suppress(FrameError):
         assert packed(unpacked(data)) == data
@@ -254,6 +263,7 @@ DECODERS: Sequence[tuple[Fuzz, bytes]] = (
     ),
     (fuzz_supervisor, frame(STDOUT, b"said") + pack_end(AttemptEnded(EXITED, 3))),
     (fuzz_entry, packed(ENTRY)),
+    (fuzz_furnishing, pack_furnishing(FURNISHING)),
     (fuzz_answer, pack_answer(RoomAnswer(STARTED, 17, "why"))),
     (fuzz_lane, CALLS),
     (fuzz_lane_line, _item(call_items.VALUE, 7, b"value")),
@@ -315,6 +325,7 @@ def test_what_is_valid_is_understood() -> None:
     assert unpack_stop(pack_stop(2.5)[HEADER_BYTES:]) == 2.5
     assert told == AttemptEnded(EXITED, 3, as_new=True, reason="why")
     assert unpacked(packed(ENTRY)) == ENTRY
+    assert unpack_furnishing(pack_furnishing(FURNISHING)) == FURNISHING
     assert unpack_answer(pack_answer(RoomAnswer(ENDED, 3))) == RoomAnswer(ENDED, 3)
     assert frames_of(frame_buffer(), pack_end(told))[0][0] == END
 

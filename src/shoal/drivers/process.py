@@ -321,8 +321,8 @@ class ProcessDriver:
             used.reports.end()
         # A call of the task may still be using its folder.
         is_left = end.as_new and used.reports.counts["calls"] == calls_before
-        free = is_left and not order.task.work.outputs and self._sandbox is None
-        used.spare = start.make if free else ""
+        free = is_left and not order.task.work.outputs
+        used.spare, used.spare_for = start.make if free else "", _heirs(order)
         if end.kind == "not-started":  # Perhaps its group is gone.
             self._limited.pop(used.slot, None)
         groups = self._cgroups
@@ -373,13 +373,14 @@ class ProcessDriver:
             mounted=box is not None,
         )
         most_disk, kept = self._disk_of(order)
+        heirs = _heirs(order)
         is_bound = order.foreign or order.allocation.disk_bytes > 0
         scratch = _booked_memory(order) or boxes.SCRATCH_BYTES_DEFAULT
         command = self._command(order, used, directory, scratch)
         return StartAttempt(
             kept=name,
             make="" if order.directory else directory,
-            spare=used.spare,
+            spare=used.spare if box is None or used.spare_for == heirs else "",
             owner=self._owner_of(order, used),
             directory=command.directory,
             cpus=as_list(cpus),
@@ -407,6 +408,7 @@ class ProcessDriver:
             ],
             stdin=order.task.work.stdin,
             spare_cpu=self._is_spare(order),
+            job=heirs,
         )
 
     def _uid_of(self, order: RunOrder, used: SupervisorProcess) -> int | None:
@@ -528,6 +530,11 @@ class ProcessDriver:
 def _number_of(order: RunOrder, used: SupervisorProcess) -> int:
     """Return what tells the uid of a task from others: its slot, or its owners."""
     return SLOTS + order.user if order.user else used.slot
+
+
+def _heirs(order: RunOrder) -> str:
+    """Return which tasks may take over what a task left as new."""
+    return f"{order.attempt.scheduler}/{order.task.job}/{order.user}"
 
 
 @functools.lru_cache(ROOMS_KEPT)

@@ -15,7 +15,7 @@ from shoal.drivers.sandbox.bubblewrap import (
     hidden,
     program_missing,
 )
-from shoal.drivers.sandbox.keeper import SHOWN
+from shoal.drivers.sandbox.furnisher import SHOWN
 from shoal.drivers.sandbox.mounts import BASE
 from shoal.drivers.sandbox.rooms import SLEEPER
 

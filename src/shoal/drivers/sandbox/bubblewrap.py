@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from shoal.drivers.sandbox import keeper, mounts, seccomp
-from shoal.drivers.sandbox.keeper import INNER_UID, SCRATCH, SHOWN
+from shoal.drivers.sandbox import furnisher, mounts, seccomp
+from shoal.drivers.sandbox.furnisher import SCRATCH, SHOWN
+from shoal.drivers.sandbox.keeper import INNER_UID
 from shoal.drivers.sandbox.names import HOSTNAME, Names
 from shoal.drivers.sandbox.rooms import (
     ARGS_FD,
@@ -40,7 +41,7 @@ from shoal.drivers.sandbox.rooms import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-WORK: Final = keeper.WORK
+WORK: Final = furnisher.WORK
 SOCKET: Final = "/run/shoal.sock"
 OUTER: Final = "/mnt"
 TASK_UID_FIRST: Final = 1_900_000_000

@@ -2,13 +2,19 @@
 
 It is a fork of the supervisor that has entered the namespaces built by bubblewrap
 (`rooms.py`). As pid 1 of its pid namespace it inherits every orphan, and one `kill`
-ends all other processes, however fast they fork. For each entry it mounts the task's
-own folders and forks a child, which drops all privileges and executes the program. When
-the program ends, the keeper kills and reaps the rest, then answers ENDED.
+ends all other processes, however fast they fork. It has given up every privilege, so
+whatever it starts has none either, at no cost: most programs it starts by
+`posix_spawn`, and forks itself only for those with a terminal or limits of their own.
+When a program ends, the keeper kills and reaps the rest, then answers ENDED.
+
+The folders of a task are mounted before by the furnisher (`furnisher.py`), which is
+outside the pid namespace. What could remain of a task in here is memory and messages of
+System V and POSIX, and settings of the keeper itself, which has the uid of the tasks.
+If any remain, the end is the last one, and the supervisor builds another sandbox.
 
 While a program runs, others may join it (`visit_frames.py`): the keeper forks them with
-the same limits, privileges and folders, or connects to a port from inside. They end
-with the program.
+the same limits and folders, or connects to a port from inside. They end with the
+program.
 
 There are two nested user namespaces: the outer one owns the mounts; tasks run in the
 inner one, where no further user namespace can be made.
@@ -31,11 +37,13 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from shoal.drivers.limits.cpu_priority import lower
 from shoal.drivers.sandbox import connecting, mounts
+from shoal.drivers.sandbox.furnisher import WORK
 from shoal.drivers.sandbox.privileges import (
     call,
     give_up,
     leave_abstract_sockets,
 )
+from shoal.drivers.sandbox.remains import Remains
 from shoal.drivers.sandbox.room_frames import (
     ANSWER_BYTES_MAX,
     ENDED,
@@ -68,13 +76,6 @@ if TYPE_CHECKING:
 
     from shoal.drivers.sandbox.room_frames import RoomEntry
     from shoal.drivers.sandbox.visit_frames import VisitOrder
-
-WORK: Final = "/job"
-"""The work directory inside: a name that hides no folder with users' programs."""
-
-SCRATCH: Final = ("/dev/shm", "/tmp")  # noqa: S108 - Each task has its own.
-SHOWN: Final = "/shown"
-"""Where readable folders below `SCRATCH` are mounted, by number, until needed."""
 
 INNER_UID: Final = 1000
 TASK_OOM_SCORE: Final = "500"  # Out of memory, tasks are killed first.
@@ -113,39 +114,56 @@ def guarded(fails: int, step: Callable[[], NoReturn]) -> NoReturn:
 class Keeper:
     """Serves one supervisor until that is gone; all tasks inside die with it."""
 
-    def __init__(self, line: socket.socket, inner: int, *, root: bool) -> None:
-        """Run tasks in user namespace `inner`; `root`: the supervisor is root."""
+    def __init__(
+        self, line: socket.socket, inner: int, namespaces: mounts.Namespaces
+    ) -> None:
+        """Run tasks in user namespace `inner`, without a list of mounts."""
         self._line = line
         self._inner = inner
-        self._root = root
+        self._namespaces = namespaces
         self._pid = 0  # of the running program
-        self._settings = -1  # /proc/sys, writable only through this
-        self._namespaces: mounts.Namespaces | None = None
         self._visitors: dict[int, tuple[int, int]] = {}  # number and pid, by pidfd
+        self._processes_max: int | None = None  # our own limit, set for the first task
+        self._remains: Remains | None = None
 
     def serve(self) -> NoReturn:
         """Start programs for the supervisor, one at a time."""
-        # No task may inspect or trace this process: it came from outside.
-        call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
-        mounts.mount(b"none", "/", b"", mounts.MS_REC | mounts.MS_PRIVATE)
-        self._settings = mounts.mount_proc()
-        self._namespaces = mounts.Namespaces(root=self._root)
+        settings = mounts.mount_proc()
+        self._remains = Remains()
         # Here and not in each program: those who join a task must see its processes.
         leave_abstract_sockets()
+        self._give_up(settings)
         self._say(STARTED)
         while True:
-            data, fds, flags, _ = socket.recv_fds(
-                self._line, MESSAGE_BYTES_MAX, FILES + 1
-            )
+            data, fds, flags, _ = socket.recv_fds(self._line, MESSAGE_BYTES_MAX, FILES)
             for fd in fds:
                 os.set_inheritable(fd, False)
             if not data:
                 os._exit(0)
-            if len(fds) >= FILES and not data.startswith(MARK):
+            if len(fds) == FILES and not data.startswith(MARK):
                 self._on_message(data, fds, whole=not flags & socket.MSG_TRUNC)
             else:  # A notice or a visit that came too late.
                 for fd in fds:
                     os.close(fd)
+
+    def _give_up(self, settings: int) -> None:
+        """Become as powerless as the tasks, which inherit it from here."""
+        self._namespaces.hide()
+        lower(0, spare_cpu=False)
+        call("setns", self._inner, NEWUSER)
+        os.setresgid(INNER_UID, INNER_UID, INNER_UID)
+        os.setresuid(INNER_UID, INNER_UID, INNER_UID)
+        setting = "user/max_user_namespaces"
+        fd = os.open(setting, os.O_WRONLY | os.O_CLOEXEC, dir_fd=settings)
+        os.write(fd, b"0")
+        os.close(fd)
+        os.close(settings)
+        self._namespaces.close()
+        os.close(self._inner)
+        give_up()
+        # No task may inspect or trace this process: it came from outside.
+        call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
+        call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
     def _say(self, kind: bytes, number: int = 0, reason: str = "") -> None:
         self._line.send(pack_answer(RoomAnswer(kind, number, reason)))
@@ -163,39 +181,61 @@ class Keeper:
         self._on_entry(entry, fds)
 
     def _on_entry(self, entry: RoomEntry, fds: list[int]) -> None:
-        # The parent is the supervisor now: it has reaped the process between.
-        call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        failed, fails = os.pipe2(os.O_CLOEXEC)
         ours: list[int] = []  # our side of its terminal
         try:
-            self._furnish(entry, fds[FILES] if len(fds) > FILES else -1)
-            files = fds[:FILES]
+            self._limit_processes(entry)
             if entry.terminal:
                 near, far = os.openpty()
-                ours, files = [near], [far] * FILES
-                fds.append(far)
-            self._pid = os.fork()
-            if self._pid == 0:
-                has = entry.terminal
-                guarded(fails, lambda: self._become(entry, files, terminal=has))
+                ours = [near]
+                for fd in fds:
+                    os.close(fd)
+                fds = [far] * FILES
+            self._pid = self._started(entry, fds)
         except OSError as error:
-            self._say(FAILED, reason=str(error))
+            self._empty()
+            self._say(FAILED, reason=_why(error))
             return
         finally:
-            for fd in (*fds, fails):
+            for fd in set(fds):
                 os.close(fd)
-        answer = os.read(failed, ANSWER_BYTES_MAX)
-        os.close(failed)
-        if answer:
-            self._empty()
-            self._line.send(answer)
-            return
-        scratch = [os.open(place, os.O_PATH | os.O_CLOEXEC) for place in SCRATCH]
-        answer = pack_answer(RoomAnswer(STARTED, self._pid))
-        socket.send_fds(self._line, [answer], [*scratch, *ours])  # To be measured.
-        for fd in (*scratch, *ours):
+        socket.send_fds(self._line, [pack_answer(RoomAnswer(STARTED, self._pid))], ours)
+        for fd in ours:
             os.close(fd)
         self._attend(entry)
+
+    def _limit_processes(self, entry: RoomEntry) -> None:
+        if self._processes_max is None:
+            self._processes_max = most = entry.processes_max
+            if most:
+                resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+        assert self._remains is not None
+        self._remains.begin()
+
+    def _started(self, entry: RoomEntry, files: Sequence[int]) -> int:
+        """Start a program in the way that costs least; return its pid."""
+        is_plain = not (entry.terminal or entry.file_bytes or entry.spare_cpu)
+        if is_plain and entry.processes_max == self._processes_max:
+            return _spawned(entry, files)
+        return self._forked(entry, files, terminal=entry.terminal)
+
+    def _forked(
+        self, entry: RoomEntry, files: Sequence[int], *, terminal: bool = False
+    ) -> int:
+        failed, fails = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                guarded(fails, lambda: _become(entry, files, terminal=terminal))
+            os.close(fails)
+            fails = -1
+            if answer := os.read(failed, ANSWER_BYTES_MAX):
+                os.waitpid(pid, 0)
+                raise OSError(unpack_answer(answer).reason)
+        finally:
+            for fd in (failed, fails):
+                if fd >= 0:
+                    os.close(fd)
+        return pid
 
     def _attend(self, entry: RoomEntry) -> None:
         """Wait until the program ends, forwarding notices, kills and visits."""
@@ -214,9 +254,8 @@ class Keeper:
             os.close(fd)
         self._visitors = {}
         code = self._empty()
-        for place in SCRATCH:  # Else files count for the next task.
-            mounts.unmount(place)
-        self._say(ENDED, code)
+        assert self._remains is not None
+        self._say(ENDED, code, self._remains.found())
 
     def _on_order(self, entry: RoomEntry) -> int | None:
         """Obey the supervisor; return the pidfd of a visitor, if there is a new one."""
@@ -275,27 +314,16 @@ class Keeper:
         terminal = os.openpty() if visit.terminal else ()
         files = list(terminal[1:]) * FILES or fds
         own = entry._replace(argv=visit.argv, env=[*entry.env, *visit.env])
-        failed, fails = os.pipe2(os.O_CLOEXEC)
         try:
             if len(files) != FILES:
                 raise FrameError("a program needs three descriptors, or a terminal")
-            pid = os.fork()
-            if pid == 0:
-                guarded(
-                    fails, lambda: self._become(own, files, terminal=visit.terminal)
-                )
-            os.close(fails)
-            fails = -1
-            if answer := os.read(failed, ANSWER_BYTES_MAX):
-                os.waitpid(pid, 0)
-                raise OSError(unpack_answer(answer).reason)
+            pid = self._forked(own, files, terminal=visit.terminal)
             pidfd = os.pidfd_open(pid)
             self._visitors[pidfd] = (visit.number, pid)
             self._answer_visit(VisitAnswer(OPENED, visit.number), *terminal[:1])
         finally:
-            for fd in (failed, fails, *terminal):
-                if fd >= 0:
-                    os.close(fd)
+            for fd in terminal:
+                os.close(fd)
         return pidfd
 
     def _see_off(self, pidfd: int) -> None:
@@ -327,60 +355,60 @@ class Keeper:
                 ended = os.waitstatus_to_exitcode(status)
                 code = ended if ended >= 0 else 128 - ended
 
-    def _furnish(self, entry: RoomEntry, tree: int) -> None:
-        """Replace the previous task's private mounts by those of this task."""
-        call("unshare", NEWIPC)
-        flags = mounts.MS_NOSUID | mounts.MS_NODEV
-        size = b"mode=1777,size=%d" % max(1 << 20, entry.scratch_bytes)
-        for place in SCRATCH:
-            mounts.unmount(place)  # Nothing is mounted before the first task.
-            mounts.mount(b"tmpfs", place, b"tmpfs", flags, size)
-        for number, path in enumerate(entry.shown):
-            os.makedirs(path, exist_ok=True)  # noqa: PTH103
-            mounts.mount(f"{SHOWN}/{number}".encode(), path, b"", mounts.MS_BIND)
-        mounts.unmount(WORK)
-        if tree >= 0:
-            mounts.attach(tree, WORK)
-            flags |= mounts.MS_REMOUNT | mounts.MS_BIND
-            mounts.mount(b"none", WORK, b"", flags)
-            return
-        assert self._namespaces is not None
-        name = os.path.basename(entry.directory)  # noqa: PTH119
-        own = self._namespaces.work(name)
-        mounts.attach(own, WORK)
-        os.close(own)
 
-    def _become(
-        self, entry: RoomEntry, files: Sequence[int], *, terminal: bool = False
-    ) -> NoReturn:
-        """Drop all privileges and execute the program."""
-        for target, fd in enumerate(files):
-            os.dup2(fd, target)
-        assert self._namespaces is not None
-        self._namespaces.hide()
-        os.setsid()
-        if terminal:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        lower(0, spare_cpu=entry.spare_cpu)
-        call("setns", self._inner, NEWUSER)
-        os.setresgid(INNER_UID, INNER_UID, INNER_UID)
-        os.setresuid(INNER_UID, INNER_UID, INNER_UID)
-        self._write("user/max_user_namespaces", b"0")
-        if most := entry.processes_max:
-            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-        if most := entry.file_bytes:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-        os.chdir(WORK)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        env = dict(text.split("=", 1) for text in entry.env)
-        give_up()
-        os.execvpe(entry.argv[0], list(entry.argv), env)  # noqa: S606
+def _why(error: OSError) -> str:
+    if error.filename:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return error.strerror or str(error)
 
-    def _write(self, setting: str, data: bytes) -> None:
-        fd = os.open(setting, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._settings)
-        try:
-            os.write(fd, data)
-        finally:
-            os.close(fd)
+
+def _variables(entry: RoomEntry) -> dict[str, str]:
+    return dict(text.split("=", 1) for text in entry.env)
+
+
+def _paths(name: str, env: dict[str, str]) -> list[str]:
+    """Return where a program may be, as the task finds it."""
+    if "/" in name:
+        return [name]
+    return [f"{folder}/{name}" for folder in env.get("PATH", "/bin").split(":")]
+
+
+def _spawned(entry: RoomEntry, files: Sequence[int]) -> int:
+    """Start a program by `posix_spawn`, which copies nothing of this process."""
+    env = _variables(entry)
+    paths = _paths(entry.argv[0], env)
+    os.chdir(WORK)
+    try:
+        path = next((each for each in paths if os.access(each, os.X_OK)), paths[0])
+        return os.posix_spawn(
+            path,
+            list(entry.argv),
+            env,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(files)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+        )
+    finally:
+        os.chdir("/")  # Else its work directory could not be unmounted.
+
+
+def _become(
+    entry: RoomEntry, files: Sequence[int], *, terminal: bool = False
+) -> NoReturn:
+    """Set the limits of a program, and execute it; runs in a child of the keeper."""
+    for target, fd in enumerate(files):
+        os.dup2(fd, target)
+    os.setsid()
+    if terminal:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    lower(0, spare_cpu=entry.spare_cpu)
+    if most := entry.processes_max:
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+    if most := entry.file_bytes:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    os.chdir(WORK)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.execvpe(entry.argv[0], list(entry.argv), _variables(entry))  # noqa: S606

@@ -43,6 +43,8 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND = 1, 2, 4, 8, 4096
 MS_REMOUNT, MS_REC, MS_PRIVATE = 32, 16384, 1 << 18
 _MNT_DETACH: Final = 2
 _SYS_OPEN_TREE, _SYS_MOVE_MOUNT = 428, 429
+_SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 430, 431, 432
+_CREATE, _CLOEXEC = 6, 1
 _AT_FDCWD: Final = -100
 _OPEN_TREE_CLONE, _MOVE_EMPTY_PATH = 1, 4
 _EMPTY: Final = "/tmp"  # noqa: S108 - Any folder would do.
@@ -100,19 +102,42 @@ def mount_proc() -> int:
     return settings
 
 
+def message_queues() -> int:
+    """Return the folder of POSIX message queues of our IPC namespace; -1 if unknown.
+
+    It is mounted nowhere.
+    """
+    try:
+        made = call("syscall", _SYS_FSOPEN, b"mqueue", _CLOEXEC)
+        try:
+            call("syscall", _SYS_FSCONFIG, made, _CREATE, None, None, 0)
+            mounted = call("syscall", _SYS_FSMOUNT, made, _CLOEXEC, 0)
+        finally:
+            os.close(made)
+        try:
+            return os.open(".", os.O_RDONLY | os.O_CLOEXEC, dir_fd=mounted)
+        finally:
+            os.close(mounted)
+    except OSError:
+        return -1
+
+
 @final
 class Namespaces:
-    """The mount namespaces of one sandbox; its keeper lives in that of the tasks."""
+    """The mount namespaces of one sandbox, made by its furnisher in that of tasks."""
 
-    def __init__(self, *, root: bool) -> None:
-        """Create them; a `root` keeper gets mounts of work directories from outside."""
-        self._all = _here()  # has the folder of all work directories
+    def __init__(self, proc: int, *, root: bool) -> None:
+        """Create them; a `root` furnisher gets work directories from outside.
+
+        `proc` is the `/proc` that shows this process: that of the sandbox does not.
+        """
+        self._all = _here(proc)  # has the folder of all work directories
         if not root:
             call("unshare", NEWNS)
             unmount(BASE)
-        self._tasks = _here()
+        self._tasks = _here(proc)
         call("unshare", NEWNS)
-        self._empty = _here()
+        self._empty = _here(proc)
         mount(b"tmpfs", _EMPTY, b"tmpfs", MS_NOSUID | MS_NODEV, b"size=4k,mode=555")
         os.chdir(_EMPTY)
         call("pivot_root", b".", b".")
@@ -135,9 +160,19 @@ class Namespaces:
         os.chroot(".")
         os.close(root)
 
+    @property
+    def files(self) -> tuple[int, ...]:
+        """The open descriptors."""
+        return self._all, self._tasks, self._empty
+
+    def close(self) -> None:
+        """Close them: this process moves no more."""
+        for fd in self.files:
+            os.close(fd)
+
     def _enter(self, namespace: int) -> None:
         call("setns", namespace, NEWNS)
 
 
-def _here() -> int:
-    return os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+def _here(proc: int) -> int:
+    return os.open("self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)

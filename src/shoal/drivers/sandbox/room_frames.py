@@ -1,8 +1,9 @@
-"""Messages between a supervisor and the keeper of its sandbox.
+"""Messages between a supervisor and the keeper and the furnisher of its sandbox.
 
-Each packet on their socket is a message of length-prefixed fields (`frame_fields.py`).
-The supervisor sends entries, with descriptors attached, and single bytes: NOTICE or
-KILL. The keeper answers with a kind (1 byte), a number and a text.
+Each packet on their sockets is a message of length-prefixed fields (`frame_fields.py`).
+The supervisor sends furnishings to the one, and to the other entries, with descriptors
+attached, and single bytes: NOTICE or KILL. Both answer with a kind (1 byte), a number
+and a text.
 
 Supervisors use this, so it may import only the standard library.
 """
@@ -24,13 +25,22 @@ NOTICE, KILL = b"T", b"K"
 STARTED, FAILED, ENDED = b"S", b"F", b"X"
 
 
+class Furnishing(NamedTuple):
+    """The folders that a task has for itself."""
+
+    directory: str  # the work directory, as seen outside
+    scratch_bytes: int  # the size of its `/tmp`, and of its `/dev/shm`
+    shown: Sequence[str] = ()  # where to mount the folders numbered in SHOWN
+
+
+NOTHING: Final = Furnishing("", 0)
+"""Folders in memory are unmounted, and no others mounted."""
+
+
 class RoomEntry(NamedTuple):
     """A program to start in a sandbox, with its limits."""
 
-    directory: str  # the work directory, as seen outside
-    scratch_bytes: int
     processes_max: int  # 0: no limit
-    shown: Sequence[str]  # where to mount the folders numbered in SHOWN
     env: Sequence[str]
     argv: Sequence[str]
     file_bytes: int = 0  # size limit of one file; 0: no limit
@@ -39,7 +49,11 @@ class RoomEntry(NamedTuple):
 
 
 class RoomAnswer(NamedTuple):
-    """An answer of the keeper: STARTED (pid), FAILED (reason) or ENDED (exit code)."""
+    """An answer: STARTED (pid), FAILED (reason) or ENDED (exit code).
+
+    An end with a reason was the last one in this sandbox: no other task may enter it.
+    A furnisher says STARTED when the folders are there.
+    """
 
     kind: bytes
     number: int = 0
@@ -48,9 +62,8 @@ class RoomAnswer(NamedTuple):
 
 def packed(entry: RoomEntry) -> bytes:
     """Encode an entry for the keeper."""
-    packer = Packer().text(entry.directory)
-    packer.number(entry.scratch_bytes).number(entry.processes_max)
-    packer.texts(entry.shown).texts(entry.env).texts(entry.argv)
+    packer = Packer().number(entry.processes_max)
+    packer.texts(entry.env).texts(entry.argv)
     packer.number(entry.file_bytes).number(entry.terminal).number(entry.spare_cpu)
     return packer.body()
 
@@ -59,10 +72,7 @@ def unpacked(data: bytes) -> RoomEntry:
     """Decode an entry; raise `FrameError` if it is invalid."""
     fields = FrameFields(data)
     entry = RoomEntry(
-        directory=fields.text(),
-        scratch_bytes=fields.number(),
         processes_max=fields.number(),
-        shown=fields.texts(),
         env=fields.texts(),
         argv=fields.texts(),
         file_bytes=fields.number(),
@@ -75,6 +85,20 @@ def unpacked(data: bytes) -> RoomEntry:
     if not all("=" in text for text in entry.env):
         raise FrameError("a variable has no value")
     return entry
+
+
+def pack_furnishing(wanted: Furnishing) -> bytes:
+    """Encode for the furnisher what a task needs."""
+    packer = Packer().text(wanted.directory).number(wanted.scratch_bytes)
+    return packer.texts(wanted.shown).body()
+
+
+def unpack_furnishing(data: bytes) -> Furnishing:
+    """Decode what a task needs; raise `FrameError` if it is invalid."""
+    fields = FrameFields(data)
+    wanted = Furnishing(fields.text(), fields.number(), tuple(fields.texts()))
+    fields.end()
+    return wanted
 
 
 def _flag(number: int) -> bool:

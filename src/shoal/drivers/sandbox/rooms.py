@@ -1,11 +1,15 @@
 """Build reusable sandboxes ("rooms") that run one task after another.
 
 Bubblewrap takes several milliseconds to build a sandbox, which is the same for all
-tasks of a supervisor except for the work directory. So a supervisor builds it once,
-with an idle program inside, forks a keeper (`keeper.py`) that enters its namespaces,
-and sends the keeper one `RoomEntry` per task. The keeper answers STARTED or FAILED, and
+tasks of a supervisor except for the folders of its own. So a supervisor builds it once,
+with an idle program inside, and forks a furnisher (`furnisher.py`) and a keeper
+(`keeper.py`) that enter its namespaces. For each task it asks the furnisher for new
+folders, and sends the keeper a `RoomEntry`. The keeper answers STARTED or FAILED, and
 ENDED when the task has ended and all its processes are dead. A room falls when its
 supervisor closes it or dies.
+
+Tasks of one job often follow each other and leave nothing behind. Then the folders are
+as new, and stay: to mount others takes as long as to run a short program.
 
 Supervisors use this, so it may import only the standard library.
 """
@@ -20,18 +24,22 @@ import select
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
 
-from shoal.drivers.sandbox import keeper, mounts
+from shoal.drivers.sandbox import furnisher, keeper, mounts
 from shoal.drivers.sandbox.privileges import call
 from shoal.drivers.sandbox.room_frames import (
     ANSWER_BYTES_MAX,
     ENDED,
     KILL,
+    NOTHING,
     NOTICE,
     REASON_BYTES_MAX,
     STARTED,
+    Furnishing,
+    RoomAnswer,
     RoomEntry,
+    pack_furnishing,
     packed,
     unpack_answer,
 )
@@ -57,7 +65,7 @@ ARGS_FD, FILTER_FD = 3, 4
 SLEEPER: Final = "/bin/cat"
 """The idle program inside, which ends when its supervisor is gone."""
 
-TRIAL: Final = ("touch", f"{keeper.WORK}/probe")
+TRIAL: Final = ("touch", f"{furnisher.WORK}/probe")
 OTHERS: Final = {
     keeper.NEWNET: "net",
     keeper.NEWUTS: "uts",
@@ -67,8 +75,7 @@ BUILD_S: Final = 30.0
 """Time limit for building: a folder in it may lie on a disk that hangs."""
 
 INFO_BYTES_MAX: Final = 4_096
-SCRATCH: Final = len(keeper.SCRATCH)
-ANSWERED_MAX: Final = SCRATCH + 1  # these, and a terminal
+SCRATCH: Final = len(furnisher.SCRATCH)
 NS_GET_USERNS: Final = 0xB701
 
 
@@ -101,8 +108,12 @@ class SandboxRoom:
         self.scratch: list[int] = []  # in-memory folders of the task
         self._terminal = -1  # our side of the terminal of the task, until taken
         self._builder = 0
+        self._furnisher = 0
+        self._is_over = False  # no other task may enter
+        self._furnished: _Furnished | None = None
         self._uplink: Uplink | None = None
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._orders, taken = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             building = _Building(argv, env)
             self._builder, self._life = building.pid, building.life
@@ -110,8 +121,9 @@ class SandboxRoom:
                 if uplink:
                     self._uplink = Uplink(uplink, building.pid)
                 building.open()
-                self.pid = self._enter(building, theirs)
+                self.pid = self._enter(building, theirs, taken)
             theirs.close()  # So that we notice when the keeper is gone.
+            taken.close()
             self._hear(STARTED)
         except RoomError:
             self.close()
@@ -121,53 +133,68 @@ class SandboxRoom:
             raise RoomError(str(error)) from error
         finally:
             theirs.close()
+            taken.close()
 
     def _hear(self, kind: bytes) -> int:
-        """Wait for an answer of this kind and return its number; raise on any other."""
-        flags = socket.MSG_CMSG_CLOEXEC  # Not for processes that we start.
-        said, fds, _, _ = socket.recv_fds(
-            self.line, ANSWER_BYTES_MAX, ANSWERED_MAX, flags
-        )
-        self._forget_files()
-        self.scratch = fds[:SCRATCH]
-        self._terminal = fds[SCRATCH] if len(fds) > SCRATCH else -1
-        if not said:
-            raise RoomError("its keeper ended")
-        try:
-            answer = unpack_answer(said)
-        except FrameError as error:
-            raise RoomError(f"its keeper spoke nonsense: {error}") from error
-        if answer.kind != kind:
-            raise RoomError(answer.reason or f"its keeper said {answer.kind!r}")
+        """Wait for the keeper to say this and return its number; raise if it does not.
+
+        A descriptor that comes along is our side of the terminal of the task.
+        """
+        answer, fds = _heard(self.line, kind, 1)
+        if fds:
+            [self._terminal] = fds
+        if kind == ENDED and answer.reason:
+            self._is_over = True
         return answer.number
 
-    def _enter(self, building: _Building, theirs: socket.socket) -> int:
-        """Fork a process that enters and forks the keeper; return the keeper's pid."""
+    def _enter(
+        self, building: _Building, theirs: socket.socket, taken: socket.socket
+    ) -> int:
+        """Fork the furnisher, which forks the keeper; return the keeper's pid."""
         told, tells = os.pipe2(os.O_CLOEXEC)
         entering = os.fork()
         if entering == 0:
             fails = os.dup(theirs.fileno())
-            keeper.guarded(fails, lambda: _enter(building, theirs, fails, tells))
+            keeper.guarded(fails, lambda: _enter(building, theirs, taken, fails, tells))
+        self._furnisher = entering
         os.close(tells)
         pid = os.read(told, INFO_BYTES_MAX)
         os.close(told)
-        os.waitpid(entering, 0)
         if not pid:
             theirs.close()
             self._hear(STARTED)
         return int(pid)
 
-    def start(self, entry: RoomEntry, files: Sequence[int]) -> int:
-        """Start a program inside; return its pid there, or raise if that fails."""
-        fds = list(files)
-        if os.geteuid() == 0:
-            fds.append(mounts.detached(entry.directory))
-        try:
-            socket.send_fds(self.line, [packed(entry)], fds)
-        finally:
-            for fd in fds[len(files) :]:
-                os.close(fd)
+    def start(
+        self, wanted: Furnishing, entry: RoomEntry, files: Sequence[int], job: str = ""
+    ) -> int:
+        """Start a program inside; return its pid there, or raise if that fails.
+
+        Folders that are as new may go from one task to the next of the same `job`.
+        """
+        self._furnish(wanted, job)
+        socket.send_fds(self.line, [packed(entry)], files)
         return self._hear(STARTED)
+
+    def _furnish(self, wanted: Furnishing, job: str) -> None:
+        found = os.stat(wanted.directory)  # noqa: PTH116
+        before = self._furnished
+        place = (found.st_dev, found.st_ino)
+        key = (job, wanted.scratch_bytes, *place, *wanted.shown)
+        if before is not None and before.key == key and before.is_as_new(self.scratch):
+            return
+        self._furnished = None
+        self._close_scratch()
+        tree = mounts.detached(wanted.directory) if os.geteuid() == 0 else -1
+        try:
+            given = [tree] if tree >= 0 else []
+            socket.send_fds(self._orders, [pack_furnishing(wanted)], given)
+        finally:
+            if tree >= 0:
+                os.close(tree)
+        self.scratch = _heard(self._orders, STARTED, SCRATCH)[1]
+        if job:
+            self._furnished = _Furnished(key, list(map(_use_of, self.scratch)))
 
     def visit(self, order: bytes, files: Sequence[int]) -> None:
         """Let a visitor join the running program; the answer comes over `line`."""
@@ -186,15 +213,16 @@ class SandboxRoom:
         taken, self._terminal = self._terminal, -1
         return taken
 
-    def _forget_files(self) -> None:
-        for fd in (*self.scratch, self.take_terminal()):
-            if fd >= 0:
-                os.close(fd)
+    def _close_scratch(self) -> None:
+        for fd in self.scratch:
+            os.close(fd)
         self.scratch = []
 
     @property
     def stands(self) -> bool:
-        """Whether the keeper is alive."""
+        """Whether another task may enter."""
+        if self._is_over:
+            return False
         poll = select.poll()
         poll.register(self.line, select.POLLIN)
         return not poll.poll(0)
@@ -202,9 +230,19 @@ class SandboxRoom:
     def ended(self) -> int | None:
         """Return the exit code of the ended program; None if the room is gone."""
         try:
-            return self._hear(ENDED)
+            code = self._hear(ENDED)
+            if self._furnished is None or not self._furnished.is_as_new(self.scratch):
+                self._clear()
         except RoomError:
             return None
+        return code
+
+    def _clear(self) -> None:
+        """Let files in memory go at once: else they count for the next task."""
+        self._furnished = None
+        self._close_scratch()
+        self._orders.send(pack_furnishing(NOTHING))
+        _heard(self._orders, STARTED, 0)
 
     def notify(self, *, kill: bool = False) -> None:
         """Send SIGTERM, or SIGKILL with `kill`, to all processes inside."""
@@ -213,17 +251,61 @@ class SandboxRoom:
 
     def close(self) -> None:
         """Tear the sandbox down, killing all processes inside."""
-        self._forget_files()
+        self._close_scratch()
+        if (terminal := self.take_terminal()) >= 0:
+            os.close(terminal)
         if self._uplink is not None:
             self._uplink.close()
         self.line.close()
+        self._orders.close()
         if self._builder:
             os.close(self._life)
-        for pid in (self.pid, self._builder):
+        # The keeper is a child of the furnisher, and ours once that is gone.
+        for pid in (self._furnisher, self.pid, self._builder):
             if pid:
                 with contextlib.suppress(ProcessLookupError, ChildProcessError):
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
+
+
+class _Furnished(NamedTuple):
+    """What was mounted for a task, and how the folders in memory were then."""
+
+    key: tuple[object, ...]  # the job, the size, and the work directory
+    uses: list[tuple[int, ...]]
+
+    def is_as_new(self, scratch: Sequence[int]) -> bool:
+        """Whether tasks since then left nothing there."""
+        return list(map(_use_of, scratch)) == self.uses
+
+
+def _use_of(folder: int) -> tuple[int, ...]:
+    """Return what of a folder in memory is in use: blocks, inodes, and its mode."""
+    found = os.statvfs(folder)
+    blocks, inodes = found.f_blocks - found.f_bfree, found.f_files - found.f_ffree
+    return blocks, inodes, os.stat(folder).st_mode
+
+
+def _heard(
+    line: socket.socket, kind: bytes, fds_max: int
+) -> tuple[RoomAnswer, list[int]]:
+    """Wait for an answer of this kind, with its descriptors; raise on any other."""
+    flags = socket.MSG_CMSG_CLOEXEC  # Not for processes that we start.
+    said, fds, _, _ = socket.recv_fds(line, ANSWER_BYTES_MAX, fds_max, flags)
+    try:
+        if not said:
+            raise RoomError("its keeper ended")
+        try:
+            answer = unpack_answer(said)
+        except FrameError as error:
+            raise RoomError(f"its keeper spoke nonsense: {error}") from error
+        if answer.kind != kind:
+            raise RoomError(answer.reason or f"its keeper said {answer.kind!r}")
+    except RoomError:
+        for fd in fds:
+            os.close(fd)
+        raise
+    return answer, fds
 
 
 @final
@@ -286,9 +368,13 @@ class _Building:
 
 
 def _enter(
-    building: _Building, line: socket.socket, fails: int, tells: int
+    building: _Building,
+    line: socket.socket,
+    orders: socket.socket,
+    fails: int,
+    tells: int,
 ) -> NoReturn:
-    """Enter the sandbox and fork the keeper; runs in a child of the supervisor."""
+    """Enter the sandbox, fork the keeper and furnish; in a child of the supervisor."""
     os.setsid()
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
         file.write(keeper.TASK_OOM_SCORE)
@@ -299,7 +385,8 @@ def _enter(
         os.dup2(null, standard)
     inner, owner, namespaces = building.inner, building.owner, building.namespaces
     ways = (inner, owner, *namespaces.values())
-    keeper.close_all_but(line.fileno(), fails, tells, *ways)
+    keeper.close_all_but(line.fileno(), orders.fileno(), fails, tells, *ways)
+    proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     root = os.geteuid() == 0
     if root:
         os.setgroups([])
@@ -311,21 +398,25 @@ def _enter(
     os.setresuid(0, 0, 0)
     for kind, fd in namespaces.items():
         call("setns", fd, kind)
-    call("unshare", mounts.NEWNS | keeper.NEWPID)
+    # Messages and memory of System V, too, are those of this sandbox alone.
+    call("unshare", mounts.NEWNS | keeper.NEWPID | keeper.NEWIPC)
+    mounts.mount(b"none", "/", b"", mounts.MS_REC | mounts.MS_PRIVATE)
+    made = mounts.Namespaces(proc, root=root)
     pid = os.fork()
     if pid == 0:
-        keeper.close_all_but(line.fileno(), fails, inner)
-        keeper.guarded(fails, keeper.Keeper(line, inner, root=root).serve)
+        keeper.close_all_but(line.fileno(), fails, inner, *made.files)
+        keeper.guarded(fails, keeper.Keeper(line, inner, made).serve)
     os.write(tells, str(pid).encode())
-    os._exit(0)
+    keeper.close_all_but(orders.fileno(), *made.files)
+    furnisher.Furnisher(orders, made).serve()
 
 
 def try_out(directory: str, argv: Sequence[str]) -> None:
     """Build a room, run a program in it, and exit with its code or an error."""
     try:
         room = SandboxRoom(argv, ("PATH=/usr/bin:/bin",))
-        entry = RoomEntry(directory, 0, 0, (), ("PATH=/usr/bin:/bin",), TRIAL)
-        room.start(entry, range(keeper.FILES))
+        entry = RoomEntry(0, ("PATH=/usr/bin:/bin",), TRIAL)
+        room.start(Furnishing(directory, 0), entry, range(keeper.FILES))
     except (RoomError, OSError) as error:
         raise SystemExit(str(error)) from error
     code = room.ended()

@@ -31,7 +31,7 @@ from shoal.drivers.limits.usage_watch import UsageWatch
 from shoal.drivers.sandbox import seccomp
 from shoal.drivers.sandbox.keeper import TASK_OOM_SCORE
 from shoal.drivers.sandbox.privileges import leave_keyring
-from shoal.drivers.sandbox.room_frames import RoomEntry
+from shoal.drivers.sandbox.room_frames import Furnishing, RoomEntry
 from shoal.drivers.sandbox.rooms import RoomError, SandboxRoom, in_memory
 from shoal.drivers.sandbox.visit_frames import IN_SETUP, INPUT_TAKEN, NO_INPUT
 from shoal.drivers.supervisor.frame_fields import FrameError
@@ -305,11 +305,9 @@ class SupervisedRun:
             self._spawn(argv, files, terminal=terminal)
         else:
             start = self.start
+            wanted = Furnishing(start.directory, start.scratch_bytes, start.shown)
             entry = RoomEntry(
-                start.directory,
-                start.scratch_bytes,
                 start.processes_max,
-                start.shown,
                 start.env,
                 argv,
                 start.file_bytes,
@@ -317,7 +315,7 @@ class SupervisedRun:
                 start.spare_cpu,
             )
             try:
-                self.room.start(entry, files)
+                self.room.start(wanted, entry, files, start.job)
             except (RoomError, FrameError, OSError) as error:
                 raise NotStartedError(f"not started in its sandbox: {error}") from error
             if start.spare_cpu and not start.doors:
@@ -551,7 +549,7 @@ class Supervisor:
 
     def _room_for(self, start: StartAttempt) -> SandboxRoom:
         """Return the sandbox for a task, evicting the least recently used if needed."""
-        key = (*start.room, *start.doors)
+        key = (*start.room, *start.doors, str(start.processes_max))
         room = self._rooms.pop(key, None)
         if room is not None and not room.stands:
             room.close()

@@ -73,6 +73,7 @@ class StartAttempt(NamedTuple):
     caches: Sequence[str] = ()  # `BYTES:FOLDER` of other folders that are limited
     stdin: str = "none"  # or "pipe" or "terminal", which a visit can take
     spare_cpu: bool = False  # it runs only when nothing else wants the CPU
+    job: str = ""  # what is as new may go from one task of it to the next
 
 
 SHARED: Final = frozenset({"shown", "room", "doors", "home", "uplink"})
@@ -162,6 +163,7 @@ def unpack_start(body: bytes) -> StartAttempt:
         caches=fields.texts(),
         stdin=fields.text(),
         spare_cpu=bool(fields.number()),
+        job=fields.text(),
     )
     fields.end()
     if not start.argv:

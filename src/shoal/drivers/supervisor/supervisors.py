@@ -76,6 +76,7 @@ class SupervisorProcess(asyncio.BufferedProtocol):
         self.lost = False
         self.cpus = ""  # of its last run
         self.spare = ""  # an empty work directory to reuse
+        self.spare_for = ""  # in a sandbox, only for tasks of this job
         self._marker = marker
         self._pidfd = -1
         self._transport: asyncio.Transport | None = None
