@@ -6,6 +6,7 @@ msgspec writes "Expected `str | array | null`, got `int` - at `$.command`". Peop
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -85,9 +86,19 @@ def advice(kind: object, path: str) -> str:
             case _:
                 pass
     if examples:
-        shown = (e if isinstance(e, str) else json.dumps(e) for e in examples)
+        shown = (_typed(example) for example in examples)
         return f"for example: {_either([f'`{each}`' for each in shown])}"
     return ""
+
+
+def _typed(example: object) -> str:
+    """Write an example as it is typed: in quotes if it would else be a number."""
+    if isinstance(example, str):
+        with contextlib.suppress(ValueError):
+            float(example)
+            return json.dumps(example)
+        return example
+    return json.dumps(example)
 
 
 @functools.cache

@@ -105,8 +105,10 @@ def test_a_plan_counts_the_room_that_the_last_job_has_just_left(
     shoal.ok("run", "-q", *words)
 
     planned = shoal("plan", *words)
+    other = shoal("plan", "--cpu", "0.5", "--", "true")  # Its lease would give way.
 
     assert planned.code == 0, planned
+    assert other.code == 0, other
 
 
 def test_submit_prints_the_id_alone_on_stdout(home: CliHome) -> None:

@@ -143,7 +143,7 @@ def test_connections_to_a_port_of_a_task_are_whole_and_many_at_once(two: Two) ->
     data = os.urandom(3_000_000)
     expected = f"{len(data)} {hashlib.sha256(data).hexdigest()}"
 
-    with forwarded(two.laptop, two.job, "7171:0", *two.there) as port:
+    with forwarded(two.laptop, two.job, "0:7171", *two.there) as port:
         lines = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
         for line in lines[1:]:
             line.sendall(b"ab")
@@ -168,7 +168,7 @@ def test_a_port_of_the_machine_is_not_a_port_of_the_task(two: Two) -> None:
         eventually(lambda: "up" in two.desktop("logs", shared).out, PATIENCE_S)
         for job in (two.job, shared):
             with subprocess.Popen(
-                ["shoal", "forward", job, f"{port}:0"],
+                ["shoal", "forward", job, f"0:{port}"],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,

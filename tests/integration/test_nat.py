@@ -93,7 +93,7 @@ def test_two_behind_nat_work_through_a_gate_and_outlive_the_circuits_between_the
     home, data = CliHome(asking.home.path), os.urandom(3_000_000)
     counted = "for n in 1 2 3 4 5; do echo word $n; sleep 2; done"
     inside = home("exec", job, "--", "sh", "-c", counted)
-    with forwarded(home, job, "8123:0") as port:
+    with forwarded(home, job, "0:8123") as port:
         place = f"http://127.0.0.1:{port}/"
         with urllib.request.urlopen(place, timeout=FOUND_S) as page:
             listing = page.read()

@@ -19,6 +19,8 @@ from shoal.model.spec.spec import JobSpec
         ({"command": 5}, "expected text or a list, got a whole number", "`python "),
         ({"nodes": 0}, "expected at least 1", "for example: `1`, `4` or `2..4`"),
         ({"params": {"a": []}}, "expected true or false, a number or text, got", "lr"),
+        ({"env": {"A": [1]}}, "expected true or false, a number or text", "WANDB_MODE"),
+        ({"python": {"version": 3.12}}, "expected text, got a number", '`"3.12"`'),
         ({"secrets": [""]}, "expected at least 1 character", "HF_TOKEN"),
         ({"outputs": [5]}, "expected text, got a whole number", "out/"),
         ({"resources": []}, "expected a mapping, got a list", "gpu, cpu, ram, disk"),

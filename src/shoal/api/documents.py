@@ -110,8 +110,8 @@ def task_fields(task: pb.Task) -> dict[str, Any]:
 
 
 def params_of(task: pb.Task) -> dict[str, Any]:
-    """Return the params of a task, in their own types."""
-    return {name: _value(text) for name, text in task.params.items()}
+    """Return the params of a task, in their own types, in the order of its label."""
+    return {name: _value(text) for name, text in sorted(task.params.items())}
 
 
 def _value(text: str) -> Any:  # noqa: ANN401 - What JSON can have.

@@ -135,7 +135,7 @@ class Job:
         it for large values first. A metric of the same name as a param is called
         `metrics.NAME`.
         """
-        from shoal.api.results import TASKS_MAX, order_of, results  # noqa: PLC0415 - Rarely used.
+        from shoal.api.results import STEP, TASKS_MAX, order_of, results  # noqa: PLC0415 - Rarely used.
 
         with self._dial() as client:
             job = client.get(self.id, tasks_max=TASKS_MAX)
@@ -143,7 +143,9 @@ class Job:
         rows = [
             {"task": row.task, "state": row.state, **row.params}
             | {
-                f"metrics.{name}" if name in row.params else name: value
+                f"metrics.{name}" if name in row.params else name: (
+                    _counted(value) if name == STEP else value
+                )
                 for name, value in row.metrics.items()
             }
             for row in found
@@ -164,7 +166,7 @@ class Job:
                     "label": row.label,
                     "attempt": row.attempt,
                     "time": row.at_s,
-                    "step": None if math.isnan(row.step) else row.step,
+                    "step": None if math.isnan(row.step) else _counted(row.step),
                     **{column_of(name): value for name, value in row.metrics.items()},
                 }
                 for row in rows(client, self.id, task)
@@ -194,6 +196,11 @@ class Job:
     def _get(self) -> pb.Job:
         with self._dial() as client:
             return client.get(self.id, tasks_max=1)
+
+
+def _counted(step: float) -> float:
+    """Return a step as people count: 3, not 3.0."""
+    return int(step) if step.is_integer() else step
 
 
 def _state_text(job: pb.Job) -> str:

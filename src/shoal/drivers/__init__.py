@@ -37,7 +37,8 @@ class TaskMount(msgspec.Struct, frozen=True, kw_only=True):
     """A folder or file of this machine that a task sees at a place of its own.
 
     Without a sandbox nothing is mounted, and the task uses the source. `variable`
-    tells the task where it is; `programs` puts its folder `bin` first in PATH.
+    tells the task where it is; `programs` puts its folder `bin` first in PATH, and
+    `module` lets Python import it.
     """
 
     source: str
@@ -46,6 +47,7 @@ class TaskMount(msgspec.Struct, frozen=True, kw_only=True):
     ours: bool = False  # made here: it is given to the user that the task runs as
     variable: str = ""
     programs: bool = False
+    module: bool = False
     bytes_max: int = 0  # a task that fills it beyond this is killed; 0: no limit
 
     @property

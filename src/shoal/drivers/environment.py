@@ -20,6 +20,7 @@ PORTS: Final = 12_000
 
 TERMINAL_TYPE: Final = "xterm-256color"
 SOCKET: Final = "SHOAL_SOCKET"
+MODULES: Final = "PYTHONPATH"
 CHECKPOINT: Final = "SHOAL_CHECKPOINT"
 HERE: Final = "127.0.0.1"
 TORCHRUN: Final = {
@@ -69,6 +70,7 @@ def variables(
         },
         **({"TERM": TERMINAL_TYPE} if task.work.stdin == "terminal" else {}),
         **task.work.env,
+        **_modules(order, mounted=mounted),
         **{name: order.secrets[name] for name in task.work.secrets},
         **({"SHOAL_PARAMS": json.dumps(task.params)} if task.params else {}),
         **({"SHOAL_RECIPE": task.work.recipe} if task.work.recipe else {}),
@@ -91,6 +93,16 @@ def search_path(order: RunOrder, path: str, *, mounted: bool) -> str:
         f"{each.seen_at(mounted=mounted)}/bin" for each in order.mounts if each.programs
     ]
     return ":".join((*own, path))
+
+
+def _modules(order: RunOrder, *, mounted: bool) -> dict[str, str]:
+    """Return where Python looks for modules, if the mounts bring any: there last."""
+    places = [each.seen_at(mounted=mounted) for each in order.mounts if each.module]
+    if not places:
+        return {}
+    own = order.task.work.env.get(MODULES, "")
+    found = [own] if own else []
+    return {MODULES: ":".join((*found, *(path.rpartition("/")[0] for path in places)))}
 
 
 def _places(order: RunOrder) -> dict[str, str]:

@@ -106,6 +106,32 @@ def test_a_task_whose_name_is_a_path_is_refused(trap: Trap, task: str) -> None:
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize("folder", ["../x", "/etc", "a/../..", "a\0b"])
+def test_a_folder_that_leads_out_is_refused_even_for_one_task(
+    trap: Trap, folder: str
+) -> None:
+    tree = trees.encode(trees.make(SALT, [trap.node.file("x")]))
+    kept = pb.TaskOutputs(task="j.main.0", tree=tree, folder=folder)
+    reply = pb.OutputsReply(job_id="j", tasks=[kept])
+
+    with pytest.raises(ShoalError):
+        take_outputs(reply, cast("Client", trap.node), trap.target)
+
+    assert trap.harm == []
+
+
+def test_a_point_of_a_sweep_has_its_folder_though_it_is_the_only_one(
+    trap: Trap,
+) -> None:
+    tree = trees.encode(trees.make(SALT, [trap.node.file("x")]))
+    kept = pb.TaskOutputs(task="j.main.3", tree=tree, folder="lr=0.1")
+    reply = pb.OutputsReply(job_id="j", tasks=[kept])
+
+    [taken] = take_outputs(reply, cast("Client", trap.node), trap.target)
+
+    assert taken.folder == str(trap.target / "lr=0.1")
+
+
 def test_two_tasks_of_one_name_are_refused(trap: Trap) -> None:
     for other in ("j.main.0", "j.MAIN.0"):
         with pytest.raises(ShoalError, match="invalid names"):

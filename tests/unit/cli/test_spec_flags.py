@@ -60,6 +60,35 @@ def test_a_python_file_with_flags_in_comments_says_itself_what_it_is(
     assert spec["command"][:2] == ["python3", "-c"]
 
 
+@pytest.mark.parametrize("option", ["--lr", "-x", "--lr=3"])
+def test_options_of_a_command_without_two_dashes_are_told_apart(option: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parsed("--name", "test", "sh", "train.sh", option)
+    with pytest.raises(click.NoSuchOption):
+        parsed("--name", "test", "--nmae", "x", "sh")
+
+    assert f"-- sh train.sh {option}" in raised.value.hint
+
+
+def test_a_module_that_a_command_runs_and_that_stays_here_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mypackage").mkdir()
+    (tmp_path / "tune.py").write_text("")
+
+    parsed("--", "python3", "-m", "mypackage.train")
+    parsed("--", "python", "-m", "tune")
+    said = capsys.readouterr().err
+    parsed("--", "python", "-m", "http.server")
+    parsed("--", "python", "-m")
+    parsed("--workdir", ".", "--", "python", "-m", "tune")
+
+    assert "mypackage/ is here" in said
+    assert "tune.py is here" in said
+    assert capsys.readouterr().err == ""
+
+
 def test_a_file_that_a_command_names_and_that_stays_here_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

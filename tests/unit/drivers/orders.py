@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shoal.drivers import RunOrder, Stream
+from shoal.drivers import RunOrder, Stream, TaskMount
 from shoal.drivers.process import ProcessDriver, ProcessSettings
 from shoal.model.ids import Attempt, GroupId, JobId, NodeId, TaskId
 from shoal.model.job import Task, Work
@@ -52,11 +52,12 @@ def order(
     given: dict[str, str] | None = None,
     index: int = 0,
     params: dict[str, Any] | None = None,
+    seen: tuple[TaskMount, ...] = (),
     **work: Any,  # noqa: ANN401 - Whatever `Work` has.
 ) -> RunOrder:
     """Return an order to run `argv`; keywords go into its `Work`.
 
-    `given` are the values of its secrets.
+    `given` are the values of its secrets, and `seen` its mounts.
     """
     return RunOrder(
         attempt=Attempt(NodeId("otter"), 1, next(_NUMBERS)),
@@ -70,6 +71,7 @@ def order(
         ),
         allocation=allocation or Allocation(),
         directory=directory,
+        mounts=seen,
         addresses=addresses,
         secrets=given or {},
     )

@@ -4,7 +4,7 @@ import json
 
 from tests.unit.drivers.orders import order
 
-from shoal.drivers import RunOrder
+from shoal.drivers import RunOrder, TaskMount
 from shoal.drivers.environment import PORT_FIRST, variables
 from shoal.model.resources import Allocation, DeviceShare
 
@@ -88,6 +88,16 @@ def test_threads_follow_the_cpus_unless_the_job_says_otherwise() -> None:
 
     assert [threads(0), threads(500), threads(3_500)] == ["1", "1", "3"]
     assert threads(3_500, OMP_NUM_THREADS="8") == "8"
+
+
+def test_a_module_is_found_after_those_of_the_job() -> None:
+    mount = TaskMount(source="/opt/lib/shoal", place="/run/lib/shoal", module=True)
+    plain = of(order("true", seen=(mount,)))
+    own = of(order("true", seen=(mount,), env={"PYTHONPATH": "src"}))
+
+    assert plain["PYTHONPATH"] == "/opt/lib"
+    assert own["PYTHONPATH"] == "src:/opt/lib"
+    assert "PYTHONPATH" not in of(order("true"))
 
 
 def test_a_job_cannot_forge_who_it_is() -> None:

@@ -96,6 +96,20 @@ def test_a_report_replaces_the_bookings_before_it() -> None:
     assert view.active == 1
 
 
+def test_a_room_counts_as_free_for_the_moment_though_a_report_says_it_is_taken() -> None:
+    table = table_of(worker("a", devices=gpus(1)))
+    taken = table.take(A, needs(cpus=1, count=1))
+    table.set_load(A, cpu_milli=15_000, gpu_milli=(0,), gpu_memory=(0,), active=1)
+    reported = table.view(A)
+
+    with table.freed([taken, taken]):
+        within = table.view(A)
+
+    assert within is not None
+    assert (within.cpu_milli, within.gpu_milli) == (16_000, (1_000,))
+    assert table.view(A) == reported
+
+
 def test_a_report_cannot_claim_more_than_the_capacity() -> None:
     table = table_of(worker("a", cpus=2, devices=gpus(2)))
 

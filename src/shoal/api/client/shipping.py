@@ -202,6 +202,8 @@ def take_outputs(
 ) -> list[PulledOutputs]:
     """Download the outputs of tasks into a folder; one subfolder each if several.
 
+    A point of a sweep has its subfolder in any case, whichever others left something.
+
     `moved` is told how many bytes of how many have come.
     The node may be untrusted: whatever it sends, nothing is written outside `to`.
     """
@@ -227,7 +229,7 @@ def _folder_names(outputs: list[pb.TaskOutputs]) -> list[str]:
     """Return a subfolder name per task; raise if what the node sent makes none."""
     names = [_folder_name(kept) for kept in outputs]
     bad = [kept.task for kept in outputs if not _is_task(kept.task)]
-    if len(outputs) > 1:
+    if is_apart := len(outputs) > 1 or any(kept.folder for kept in outputs):
         bad += [n for n in names if trees.path_flaw(n) or not is_name(n)]
     if bad or len({name.casefold() for name in names}) < len(names):
         which = one_line(bad[0][:80]) if bad else "two that are the same"
@@ -236,7 +238,7 @@ def _folder_names(outputs: list[pb.TaskOutputs]) -> list[str]:
             because=f"it names '{which}'",
             hint="nothing was written; do not trust this node",
         )
-    return names if len(names) > 1 else [""] * len(names)
+    return names if is_apart else [""] * len(names)
 
 
 def _is_task(task: str) -> bool:

@@ -34,14 +34,14 @@ from shoal.runtime.monitoring.seen_members import WORDS
 from shoal.runtime.wall_clock import zone_of
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from shoal.core.negotiation.held_leases import LeaseShape
     from shoal.core.records.records import JobRecord, TaskRecord
     from shoal.core.scheduling.explanations import TaskExplanation
     from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.scheduler import Scheduler
-    from shoal.model.ids import NodeId, TaskId
+    from shoal.model.ids import TaskId
     from shoal.model.job import Group, Job, PythonNeed, Schedule, Task
     from shoal.net.link_selector import LinkSelector
     from shoal.policy.interface import Policy
@@ -640,22 +640,22 @@ def _group(
             hint="ask a node that submits jobs",
         )
     first, table = group.tasks[0], scheduler.views.table
-    idle: list[Counter[NodeId]] = []
+    shapes: list[LeaseShape] = []
     if not group.gang_min:  # A gang always needs new leases.
         shapes = [shape_of(job, first, n) for n in range(len(first.profiles))]
-        idle = [scheduler.holdings.idle_at(shape) for shape in shapes]
     gang = GangNeed(len(group.tasks)) if group.gang_min else None
-    found = plan(
-        first,
-        len(group.tasks),
-        table,
-        policy,
-        Random(0),
-        idle=idle,
-        nodes=job.nodes,
-        rtt_max_us=shape_of(job, first, 0).rtt_max_us,
-        gang=gang,
-    )
+    with table.freed(scheduler.holdings.idle_besides(shapes)):
+        found = plan(
+            first,
+            len(group.tasks),
+            table,
+            policy,
+            Random(0),
+            idle=[scheduler.holdings.idle_at(shape) for shape in shapes],
+            nodes=job.nodes,
+            rtt_max_us=shape_of(job, first, 0).rtt_max_us,
+            gang=gang,
+        )
     return pb.GroupPlan(
         group=group.id.partition(".")[2],
         tasks=len(group.tasks),

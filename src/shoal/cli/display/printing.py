@@ -116,8 +116,13 @@ _COUNTS: Final = pb.Counts.DESCRIPTOR.fields
 
 def tasks_text(counts: pb.Counts) -> str:
     """Format how many tasks are done, of how many."""
-    total = sum(getattr(counts, field.name) for field in _COUNTS)
-    return "1 task" if total == 1 else f"{counts.done}/{total}"
+    tasks = total(counts)
+    return "1 task" if tasks == 1 else f"{counts.done}/{tasks}"
+
+
+def total(counts: pb.Counts) -> int:
+    """Return how many tasks were counted, in all states."""
+    return sum(number for _, number in counts.ListFields())
 
 
 def places(nodes: Sequence[pb.NodeName]) -> str:

@@ -25,9 +25,8 @@ def result_table(
     job: Job, order: Order | None, rows_max: int | None = None
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return headings and rows of a table of results, the best first."""
-    order = order or best_first(job)
     found = results(job, order)
-    names = measured(found, order)[:METRICS_SHOWN_MAX]
+    names = measured(found, _compared(job, order))[:METRICS_SHOWN_MAX]
     headings = ("TASK", "STATE", *(safe_line(name) for name in names), "NODE", "WHY")
     rows = [
         (
@@ -42,6 +41,12 @@ def result_table(
     return headings, rows
 
 
+def _compared(job: Job, order: Order | None) -> Order | None:
+    """Return by which metric the tasks of a job are compared, however they are sorted."""
+    is_metric = order is not None and any(order.name in t.metrics for t in job.tasks)
+    return order if is_metric else best_first(job)
+
+
 def figure(value: float | None) -> str:
     """Format a metric briefly."""
     return "" if value is None else f"{value:.5g}"
@@ -49,7 +54,7 @@ def figure(value: float | None) -> str:
 
 def best_text(job: Job, order: Order | None) -> str:
     """Name the best task and its metric; nothing if there is no metric."""
-    order = order or best_first(job)
+    order = _compared(job, order)
     found = results(job, order)
     if order is None or not found or order.name not in found[0].metrics:
         return ""

@@ -19,6 +19,12 @@ def program_at(args: Sequence[str], params: Sequence[click.Parameter]) -> int | 
     All that follows is for the program, as with `python train.py --lr 0.1`. A file with
     `#SHOAL` lines describes a job by itself.
     """
+    place = first_word(args, params)
+    return place if place is not None and is_program(args[place]) else None
+
+
+def first_word(args: Sequence[str], params: Sequence[click.Parameter]) -> int | None:
+    """Return the place of the first argument that is neither option nor value of one."""
     with_value = {
         name
         for each in params
@@ -32,7 +38,7 @@ def program_at(args: Sequence[str], params: Sequence[click.Parameter]) -> int | 
         elif word.startswith("-") and word != "-":
             is_value = word in with_value
         else:
-            return place if is_program(word) else None
+            return place
     return None
 
 
@@ -58,8 +64,15 @@ def flags_of_program(words: Sequence[str]) -> dict[str, Any]:
 
 
 def left_behind(command: Sequence[str]) -> str | None:
-    """Return a word of a command that names a file of this directory, if any does."""
-    return next(filter(_is_here, command), None)
+    """Return what a command names of this directory: a file, or a Python module."""
+    if (file := next(filter(_is_here, command), None)) is not None:
+        return file
+    words = iter(command)
+    if not next(words, "").startswith("python") or "-m" not in words:
+        return None
+    top = next(words, "").partition(".")[0]
+    places = (f"{top}.py", f"{top}/") if top else ()
+    return next(filter(_is_here_at_all, places), None)
 
 
 def _is_here(word: str) -> bool:
@@ -68,6 +81,11 @@ def _is_here(word: str) -> bool:
         return _is_below(path) and path.is_file()
     except OSError:  # such as a program that is too long for a name
         return False
+
+
+def _is_here_at_all(name: str) -> bool:
+    path = Path(name)
+    return path.is_dir() if name.endswith("/") else path.is_file()
 
 
 def _is_below(path: Path) -> bool:

@@ -40,6 +40,20 @@ def one(client: Client, selector: str) -> str:
     return _numbered(client, selector)[0] if selector.isdecimal() else selector
 
 
+def one_task(client: Client, selector: str, task: str) -> tuple[str, str]:
+    """Return the names of a job and of one of its tasks, if one is named.
+
+    A user says JOB/TASK, or JOB and `--task`. The name of a job may have a slash too.
+    """
+    job, slash, named = selector.partition("/")
+    if slash and not task and named:
+        try:
+            return client.get(selector, tasks_max=1).id, ""
+        except NotFoundError:
+            selector, task = job or "last", named
+    return one(client, selector), task
+
+
 def _numbered(client: Client, selector: str) -> list[str]:
     known = {job.number: job.id for job in client.jobs().jobs}
     found: list[str] = []

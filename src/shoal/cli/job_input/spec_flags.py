@@ -7,12 +7,18 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from shoal.cli.job_input.completion_types import NODE
-from shoal.cli.job_input.own_files import flags_of_program, left_behind, program_at
+from shoal.cli.job_input.own_files import (
+    first_word,
+    flags_of_program,
+    left_behind,
+    program_at,
+)
 from shoal.cli.options import OptionTable, options_of, talk
 from shoal.errors import SpecError, UsageError, did_you_mean
 
@@ -181,11 +187,32 @@ class JobCommand(click.Command):
         elif (begin := program_at(args, self.params)) is not None:
             ctx.meta[PROGRAM] = tuple(args[begin:])
             args = args[:begin]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, [*args])  # It takes words off the list.
+        except click.NoSuchOption as error:
+            if (typed := _command_in(args, error.option_name, self.params)) is None:
+                raise
+            raise UsageError(
+                f"no such option '{error.option_name}'",
+                because=f"'{typed[0]}' is taken for a file that describes a job",
+                hint="to run a command, put -- before it: "
+                f"shoal {ctx.info_name} -- {shlex.join(typed)}",
+            ) from None
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Show in the usage line that a command may follow."""
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def _command_in(
+    args: list[str], option: str, params: list[click.Parameter]
+) -> list[str] | None:
+    """Return the command that was typed without `--` before it, if an option is its."""
+    begin = first_word(args, params)
+    if begin is None or Path(args[begin]).is_file() or not which(args[begin]):
+        return None
+    typed = args[begin:]
+    return typed if any(word.split("=")[0] == option for word in typed) else None
 
 
 def flags_of_a_job() -> list[click.Option]:

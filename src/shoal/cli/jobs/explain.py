@@ -8,7 +8,7 @@ import click
 
 from shoal.api.client import client as api
 from shoal.api.documents import explanation_fields, state_of
-from shoal.cli.display.printing import echo_json, places
+from shoal.cli.display.printing import echo_json, places, total
 from shoal.cli.job_input.completion_types import JOB
 from shoal.cli.options import any_node_option, json_option, suggest
 from shoal.cli.terminal import echo
@@ -17,21 +17,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shoal.api.shoal_pb2 import TaskExplanation
-from shoal.cli.job_input.selection import one
+from shoal.cli.job_input.selection import one_task
 
 REJECTIONS_SHOWN_MAX = 20
 ENDED = {"failed": "failed", "cancelled": "was cancelled"}
 
 
 @click.command()
-@click.argument("job", default="last", type=JOB)
-@click.option("--task", default="", help="Only this task, by number or name.")
+@click.argument("job", default="last", type=JOB, metavar="[JOB[/TASK]]")
+@click.option("--task", default="", help="Only this task, by number, name or label.")
 @any_node_option
 @json_option
 def explain(job: str, task: str, node: str | None, as_json: bool) -> None:
     """Explain why a JOB waits, or runs where it does."""
     with api.connect(node) as client:
-        reply = client.explain(one(client, job), task)
+        job, task = one_task(client, job, task)
+        reply = client.explain(job, task)
+        counts = client.get(reply.job_id, tasks_max=1).counts
+    others = 0 if task else total(counts) - len(reply.tasks)
     if as_json:
         tasks = [explanation_fields(each) for each in reply.tasks]
         echo_json({"job": reply.job_id, "tasks": tasks, "more": reply.more})
@@ -39,8 +42,9 @@ def explain(job: str, task: str, node: str | None, as_json: bool) -> None:
     for each in reply.tasks:
         for line in lines_of(each):
             echo(line)
-    if reply.more:
-        echo(f"and {reply.more} other groups: --task NAME explains one")
+    if others > 0:
+        some = "1 other task" if others == 1 else f"{others} other tasks"
+        echo(f"and {some}: --task NAME explains one")
     suggest(f"shoal show {reply.job_id}", "shoal nodes")
 
 

@@ -13,7 +13,7 @@ from shoal.cli.display.printing import echo_json
 from shoal.cli.display.task_output import follow, names_of
 from shoal.cli.job_input.completion_types import JOB
 from shoal.cli.job_input.moments import moment_option
-from shoal.cli.job_input.selection import one
+from shoal.cli.job_input.selection import one_task
 from shoal.cli.options import any_node_option, json_option, raw_option
 
 _STREAMS = {
@@ -28,7 +28,7 @@ def _stream(_ctx: click.Context, _param: click.Parameter, name: str) -> pb.Strea
 
 
 @click.command()
-@click.argument("job", default="last", type=JOB)
+@click.argument("job", default="last", type=JOB, metavar="[JOB[/TASK]]")
 @click.option("-f", "--follow", is_flag=True, help="Follow until the job ends.")
 @click.option("--task", default="", help="Only this task, by number, name or label.")
 @click.option(
@@ -75,8 +75,9 @@ def logs(
     and colours; files and pipes get every byte.
     """
     with api.connect(node) as client:
-        found = client.get(one(client, job))
-        request = pb.LogsRequest(job=found.id, times=times, **asked)
+        job, task = one_task(client, job, asked.pop("task"))
+        found = client.get(job)
+        request = pb.LogsRequest(job=found.id, task=task, times=times, **asked)
         pieces = client.logs(request)
         if not as_json:
             many = len(found.tasks) > 1 and not request.task

@@ -13,13 +13,13 @@ from shoal.api.client.metric_export import names_in, rows, write_csv, write_parq
 from shoal.api.results import STEP, TASKS_MAX, task_name
 from shoal.cli.display.printing import echo_json, echo_table
 from shoal.cli.job_input.completion_types import JOB
-from shoal.cli.job_input.selection import one
+from shoal.cli.job_input.selection import one_task
 from shoal.cli.options import any_node_option, json_option, quiet_option, suggest, talk
 from shoal.errors import NotFoundError, UsageError
 
 
 @click.command()
-@click.argument("job", default="last", type=JOB)
+@click.argument("job", default="last", type=JOB, metavar="[JOB[/TASK]]")
 @click.option("--task", default="", help="Only this task, by label, number or id.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print every point as CSV.")
 @click.option("--parquet", metavar="FILE", help="Write every point to a Parquet file.")
@@ -47,7 +47,8 @@ def metrics(
             hint="choose one of them",
         )
     with api.connect(node) as client:
-        found = client.get(one(client, job), TASKS_MAX)
+        job, task = one_task(client, job, task)
+        found = client.get(job, TASKS_MAX)
         if not as_csv and not parquet:
             _print(found.id, _latest(found, task), as_json=as_json)
             return

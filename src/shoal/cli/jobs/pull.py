@@ -20,7 +20,7 @@ from shoal.cli.display.printing import (
 )
 from shoal.cli.display.progress import ProgressDisplay
 from shoal.cli.job_input.completion_types import JOB
-from shoal.cli.job_input.selection import one
+from shoal.cli.job_input.selection import one_task
 from shoal.cli.options import any_node_option, json_option, quiet_option, suggest, talk
 from shoal.cli.terminal import echo
 from shoal.errors import NotFoundError, ShoalError, UsageError
@@ -31,9 +31,9 @@ OUT: Final = "out"
 
 
 @click.command()
-@click.argument("job", default="last", type=JOB)
+@click.argument("job", default="last", type=JOB, metavar="[JOB[/TASK]]")
 @click.option("--to", metavar="DIR", help="Destination folder; out/JOB by default.")
-@click.option("--task", default="", help="Only this task, by id or number.")
+@click.option("--task", default="", help="Only this task, by number, name or label.")
 @any_node_option
 @json_option
 @quiet_option
@@ -43,11 +43,12 @@ def pull(
     """Download the outputs of a JOB, by default the most recent one, to a folder.
 
     If the job keeps a single folder, its contents are written. Each of several tasks
-    gets a folder of its own. For a task without outputs, such as one that still runs,
+    gets a folder of its own, and so does each point of a sweep. For a task without outputs, such as one that still runs,
     the latest checkpoint is written. Existing files of the same name are replaced.
     """
     with api.connect(node) as client:
-        found = client.get(one(client, job), tasks_max=1)
+        job, task = one_task(client, job, task)
+        found = client.get(job, tasks_max=1)
         taken = take(client, found.id, to, task, quiet=quiet)
         if not taken:
             raise _nothing(found.id, ended=has_ended(found), state=found.state)

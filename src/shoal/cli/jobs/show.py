@@ -19,6 +19,7 @@ from shoal.cli.display.printing import (
     places,
     shortened,
     span,
+    total,
     why,
 )
 from shoal.cli.display.results import best_text, has_results, result_table
@@ -73,7 +74,7 @@ def show(
     with api.connect(node) as client:
         # All must be here to be sorted, and of a large array they never are.
         found = client.get(one(client, job), TASKS_MAX)
-        if (total := _total(found.counts)) > TASKS_MAX:
+        if (tasks_all := total(found.counts)) > TASKS_MAX:
             found = client.get(found.id, min(tasks_max, TASKS_MAX), tasks_from)
     order = order_of(sort) if sort else None
     _refuse_unknown(found, order)
@@ -98,7 +99,7 @@ def show(
         echo_table(
             ("TASK", "STATE", "TRIES", "NODE", "TOOK", "WHY"), map(_row, found.tasks)
         )
-    if left := _more_text(total, tasks_from, len(found.tasks)):
+    if left := _more_text(tasks_all, tasks_from, len(found.tasks)):
         echo(left.format(show=f"shoal show {found.id}", at=at_node()))
     if found.HasField("schedule"):
         suggest(f"shoal retry {found.id} runs it now", f"shoal cancel {found.id}")
@@ -202,24 +203,20 @@ def _row(task: Task) -> tuple[str, ...]:
     )
 
 
-def _more_text(total: int, first: int, shown: int) -> str:
+def _more_text(tasks_all: int, first: int, shown: int) -> str:
     """Say how to see the tasks that are not shown, if there are any."""
-    left = total - first - shown
+    left = tasks_all - first - shown
     if left <= 0:
         return ""
-    more = f"--tasks {total}"
-    if total > TASKS_MAX:
+    more = f"--tasks {tasks_all}"
+    if tasks_all > TASKS_MAX:
         more = f"--from {first + shown} --tasks {min(left, TASKS_MAX)}"
     return f"and {left:,} more: {{show}} {more}{{at}}"
 
 
-def _total(counts: Counts) -> int:
-    return sum(number for _, number in counts.ListFields())
-
-
 def _counted(counts: Counts) -> str:
     """Count the tasks by state, if there are several."""
-    if _total(counts) == 1:
+    if total(counts) == 1:
         return ""
     return ", ".join(f"{number} {field.name}" for field, number in counts.ListFields())
 

@@ -35,22 +35,22 @@ class PortPair(NamedTuple):
 
 
 def parsed(text: str) -> PortPair:
-    """Return the ports of PORT or PORT:LOCALPORT; raise if they are none."""
-    theirs, colon, ours = text.partition(":")
+    """Return the ports of PORT or LOCALPORT:PORT; raise if they are none."""
+    ours, colon, theirs = text.rpartition(":")
     numbers = [int(part) if part.isdecimal() else 0 for part in (theirs, ours or "0")]
     is_local = not colon or ours.isdecimal()
     if not 0 < numbers[0] <= PORT_MAX or numbers[1] > PORT_MAX or not is_local:
         raise UsageError(
             f"'{text}' is not a port",
             because=f"a port is a number from 1 to {PORT_MAX}",
-            hint="write it like 8888, or 8888:9000 for port 9000 here",
+            hint="write it like 8888, or 9000:8888 for port 9000 here",
         )
     return PortPair(*numbers)
 
 
 @click.command()
 @click.argument("job", type=JOB, metavar="JOB[/TASK]")
-@click.argument("ports", nargs=-1, required=True, metavar="PORT[:LOCALPORT]...")
+@click.argument("ports", nargs=-1, required=True, metavar="[LOCALPORT:]PORT...")
 @click.option(
     "--address", default=HERE, help="Listen on this address instead of 127.0.0.1."
 )
@@ -152,7 +152,7 @@ class Door:
             raise UsageError(
                 f"cannot listen on {self._address}:{wanted}",
                 because=error.strerror or str(error),
-                hint=f"choose another: {self._pair.theirs}:LOCALPORT",
+                hint=f"choose another: LOCALPORT:{self._pair.theirs}",
             ) from None
         return listener
 

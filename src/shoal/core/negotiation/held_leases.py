@@ -46,7 +46,7 @@ from shoal.protocol.messages import Release, Renew, SavedAge
 from shoal.protocol.succession.messages import Adoption, Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from shoal.core.dispatch.run_states import TaskRun
     from shoal.model.job import Job, Task
@@ -237,6 +237,16 @@ class HeldLeases:
     def idle_at(self, shape: LeaseShape) -> Counter[NodeId]:
         """Count the idle leases of this shape at each worker."""
         return Counter(self._all[lease].worker for lease in self._idle.get(shape, ()))
+
+    def idle_besides(self, shapes: Collection[LeaseShape]) -> list[TakenRoom]:
+        """Return the rooms of idle leases of other shapes: these give way at once."""
+        idle = (
+            self._all[lease]
+            for shape, leases in self._idle.items()
+            if shape not in shapes
+            for lease in leases
+        )
+        return [holding.taken for holding in idle if holding.taken is not None]
 
     def idle_by_worker(self) -> dict[NodeId, list[HeldLease]]:
         """Return the idle leases of each worker that has any."""

@@ -7,6 +7,7 @@ hold.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -236,8 +237,18 @@ def too_large(group: Group, job: Job, views: WorkerViews) -> str:
     apart = ", each on a node of its own" if group.tasks[0].alone else ""
     return (
         f"its {least} tasks start together{apart}, and {known} room for {most} of "
-        "them when idle"
+        f"them when idle{_shut_out(group, job, views)}"
     )
+
+
+def _shut_out(group: Group, job: Job, views: WorkerViews) -> str:
+    """Say why some workers could not run even one of its tasks: the commonest reason."""
+    rejected = placement_of(group, job, views).rejected
+    told = Counter(each.reason for each in rejected if not each.is_busy)
+    if not told:
+        return ""
+    [(why, count)] = told.most_common(1)
+    return f": {why} at {count} of {len(views)}"
 
 
 def _explain_placed(

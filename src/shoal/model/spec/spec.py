@@ -98,7 +98,11 @@ Array = Annotated[
 ]
 Environment = Annotated[
     dict[Word, Scalar],
-    Meta(max_length=ENV_MAX, description="Environment variables of the program."),
+    Meta(
+        max_length=ENV_MAX,
+        description="Environment variables of the program.",
+        examples=[{"LR": 0.1, "WANDB_MODE": "offline"}],
+    ),
 ]
 Secrets = Annotated[
     tuple[Word, ...],

@@ -365,6 +365,32 @@ class WorkerRow:
         for share in allocation.shares:
             self._change(self.places[share.device], share.milli, share.memory_bytes)
 
+    def has(self, allocation: Allocation) -> bool:
+        """Whether so much is taken that an allocation can be part of it."""
+        return (
+            self.cpu_milli + allocation.cpu_milli <= self.cpu_milli_all
+            and self.memory_bytes + allocation.memory_bytes
+            <= self.capacity.memory_bytes
+            and self.disk_bytes + allocation.disk_bytes <= self.capacity.disk_bytes
+            and all(
+                (place := self.places.get(share.device)) is not None
+                and self.gpu_free[place] + share.milli <= WHOLE_GPU_MILLI
+                and self.gpu_memory_free[place] + share.memory_bytes
+                <= self.gpu_memory_all[place]
+                for share in allocation.shares
+            )
+        )
+
+    def occupy(self, allocation: Allocation) -> None:
+        """Undo `free`."""
+        self.cpu_milli -= allocation.cpu_milli
+        self.memory_bytes -= allocation.memory_bytes
+        self.disk_bytes -= allocation.disk_bytes
+        self.active += 1
+        self.known_state = 0
+        for share in allocation.shares:
+            self._change(self.places[share.device], -share.milli, -share.memory_bytes)
+
     def set_gpus(self, milli: Sequence[int], memory: Sequence[int]) -> None:
         """Take over what is free of each device; what is missing counts as busy."""
         for number, device in enumerate(self.capacity.devices):

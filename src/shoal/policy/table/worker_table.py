@@ -6,6 +6,7 @@ what they claim to have.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, final
 
 import msgspec
@@ -25,7 +26,7 @@ from shoal.policy.table.task_shapes import KINDS_MAX, Kinds, Need, TaskShape
 from shoal.policy.worker_view import WorkerView, view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Generator, Iterable, Sequence
 
 __all__ = ["TakenRoom", "WorkerTable", "WorkerView"]
 
@@ -182,6 +183,26 @@ class WorkerTable:
             del row.bookings[taken.booking]
             row.free(taken.allocation)
             self.grid.gained(taken.row, row)
+
+    @contextmanager
+    def freed(self, rooms: Iterable[TakenRoom]) -> Generator[None]:
+        """Count rooms as free for the moment, though their workers report them taken.
+
+        A room that is free already is left out.
+        """
+        given: list[tuple[int, WorkerRow, Allocation]] = []
+        for each in rooms:
+            row = self.grid.rows[each.row]
+            if row is not None and row.node == each.node and row.has(each.allocation):
+                row.free(each.allocation)
+                self.grid.gained(each.row, row)
+                given.append((each.row, row, each.allocation))
+        try:
+            yield
+        finally:
+            for index, row, allocation in reversed(given):
+                row.occupy(allocation)
+                self.grid.lost(index, row)
 
     def book(self, index: int, need: Need, places: Sequence[int] = ()) -> TakenRoom:
         """Book one task where it fits, on these devices of the worker if given."""

@@ -153,6 +153,10 @@ class EnvironmentMaker:
         )
 
     @property
+    def _linked(self) -> Path:
+        return self.records.root / "lib" / "shoal"
+
+    @property
     def _mounted(self) -> bool:
         return not self._driver.promises.confined
 
@@ -212,6 +216,8 @@ class EnvironmentMaker:
         if python is not None:
             folder = self.records.folder(setup or python) / "python"
             mounts += self._environment(folder, writable=False)
+        elif start.task.work.python.name:
+            mounts.append(self._library(module=True))
         return tuple(mounts)
 
     def work_of(self, start: StartTask) -> Path | None:
@@ -228,8 +234,15 @@ class EnvironmentMaker:
             variable="VIRTUAL_ENV",
             programs=True,
         )
+        return [own, self._library()]
+
+    def _library(self, *, module: bool = False) -> TaskMount:
+        """Return `shoal` itself, for `shoal.log`; environments made here name it."""
         library = Path(shoal.__file__).parent
-        return [own, TaskMount(source=str(library), place=f"{LIBRARY}/{library.name}")]
+        place = f"{LIBRARY}/{library.name}"
+        if not self._mounted:  # Beside it is nothing else that could be imported.
+            library = self._linked
+        return TaskMount(source=str(library), place=place, module=module)
 
     def _caches(self, start: StartTask) -> Iterator[TaskMount]:
         for each in start.environments:
@@ -316,7 +329,7 @@ class EnvironmentMaker:
             text = "".join(f"{line}\n" for line in need.packages)
             (work / "requirements.txt").write_text(text, encoding="utf-8")
         uv = find_uv()
-        library = LIBRARY if self._mounted else str(self.records.root / "lib")
+        library = LIBRARY if self._mounted else str(self._linked.parent)
         mounts = [
             TaskMount(
                 source=str(python),
@@ -422,11 +435,9 @@ class EnvironmentMaker:
 
     def _link_library(self) -> None:
         """Make `shoal` known to environments where nothing is mounted."""
-        library = self.records.root / "lib"
-        library.mkdir(mode=0o755, exist_ok=True)
-        link = library / "shoal"
-        link.unlink(missing_ok=True)
-        link.symlink_to(Path(shoal.__file__).parent)
+        self._linked.parent.mkdir(mode=0o755, exist_ok=True)
+        self._linked.unlink(missing_ok=True)
+        self._linked.symlink_to(Path(shoal.__file__).parent)
 
 
 def _untold(_fetched: int, _total: int) -> None:
