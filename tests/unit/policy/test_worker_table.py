@@ -96,7 +96,9 @@ def test_a_report_replaces_the_bookings_before_it() -> None:
     assert view.active == 1
 
 
-def test_a_room_counts_as_free_for_the_moment_though_a_report_says_it_is_taken() -> None:
+def test_a_room_counts_as_free_for_the_moment_though_a_report_says_it_is_taken() -> (
+    None
+):
     table = table_of(worker("a", devices=gpus(1)))
     taken = table.take(A, needs(cpus=1, count=1))
     table.set_load(A, cpu_milli=15_000, gpu_milli=(0,), gpu_memory=(0,), active=1)

@@ -42,7 +42,7 @@ def result_table(
 
 
 def _compared(job: Job, order: Order | None) -> Order | None:
-    """Return by which metric the tasks of a job are compared, however they are sorted."""
+    """Return the metric by which tasks are compared, however they are sorted."""
     is_metric = order is not None and any(order.name in t.metrics for t in job.tasks)
     return order if is_metric else best_first(job)
 

@@ -24,7 +24,7 @@ def program_at(args: Sequence[str], params: Sequence[click.Parameter]) -> int | 
 
 
 def first_word(args: Sequence[str], params: Sequence[click.Parameter]) -> int | None:
-    """Return the place of the first argument that is neither option nor value of one."""
+    """Return the place of the first word that is no option, and no value of one."""
     with_value = {
         name
         for each in params

@@ -43,8 +43,9 @@ def pull(
     """Download the outputs of a JOB, by default the most recent one, to a folder.
 
     If the job keeps a single folder, its contents are written. Each of several tasks
-    gets a folder of its own, and so does each point of a sweep. For a task without outputs, such as one that still runs,
-    the latest checkpoint is written. Existing files of the same name are replaced.
+    gets a folder of its own, and so does each point of a sweep. For a task without
+    outputs, such as one that still runs, the latest checkpoint is written. Existing
+    files of the same name are replaced.
     """
     with api.connect(node) as client:
         job, task = one_task(client, job, task)

@@ -242,7 +242,7 @@ def too_large(group: Group, job: Job, views: WorkerViews) -> str:
 
 
 def _shut_out(group: Group, job: Job, views: WorkerViews) -> str:
-    """Say why some workers could not run even one of its tasks: the commonest reason."""
+    """Say why some workers could not run even one of its tasks: what most lack."""
     rejected = placement_of(group, job, views).rejected
     told = Counter(each.reason for each in rejected if not each.is_busy)
     if not told:
