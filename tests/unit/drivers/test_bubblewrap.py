@@ -173,6 +173,7 @@ def test_what_tmp_would_hide_is_kept_elsewhere_for_those_who_enter() -> None:
     argv = ROOT.room(box)
 
     assert hidden(box.readable) == ["/tmp/y"]
+    assert hidden(["/tmp/y", "/x", "/tmp/y"]) == ["/tmp/y"], "mounted twice"
     inner = argv[argv.index("/usr/bin/setpriv") :]
     assert f"{SHOWN}/0" in inner
     assert {"/opt/x", "/tmpz"} <= set(inner)

@@ -259,8 +259,12 @@ def _system() -> list[str]:
 
 
 def hidden(readable: Sequence[str]) -> list[str]:
-    """Return the readable folders that a task's `/tmp` or `/dev/shm` would hide."""
-    return [path for path in readable if _is_below(path, SCRATCH)]
+    """Return the readable folders that a task's `/tmp` or `/dev/shm` would hide.
+
+    Each once: the environment that a worker offers may be that of the node itself.
+    """
+    below = (path for path in readable if _is_below(path, SCRATCH))
+    return list(dict.fromkeys(below))
 
 
 def _is_below(path: str, folders: Sequence[str]) -> bool:
