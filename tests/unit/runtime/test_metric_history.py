@@ -37,12 +37,15 @@ def test_only_what_is_later_is_told_again() -> None:
     assert curves.since(TASK, 11.0) == {}
 
 
-def test_a_figure_that_does_not_change_is_one_point() -> None:
+def test_a_figure_that_does_not_change_has_its_first_and_its_latest_point() -> None:
     curve = MetricCurve()
-    for at_s in range(5):
-        curve.add(MetricPoint(at_s, math.nan, 7.0))
+    for step in range(2_000):
+        curve.add(MetricPoint(step, step, 7.0))
+    flat = [point.step for point in curve.since(-1.0)]
+    curve.add(MetricPoint(2_000, 2_000, 6.0))
 
-    assert len(curve.since(-1.0)) == 1
+    assert flat == [0, 1_999]
+    assert [point.step for point in curve.since(-1.0)] == [0, 1_999, 2_000]
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:

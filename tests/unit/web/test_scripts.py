@@ -167,6 +167,17 @@ def test_an_error_in_the_output_is_found(folder: Path) -> None:
     assert value_of(module, "matchesOf", f"matchesOf({plain}, 'ALL')") == [0]
 
 
+def test_only_what_looks_wrong_is_marked_among_what_programs_write_to_stderr(
+    folder: Path,
+) -> None:
+    texts = ["12:00 INFO epoch 5", "Traceback (most recent call last):", "IOError: x"]
+
+    said = f"{json.dumps(texts)}.map(looksWrong)"
+    found = value_of(folder / "output.js", "looksWrong", said)
+
+    assert found == [False, True, True]
+
+
 def test_a_task_that_came_back_has_two_runs(folder: Path) -> None:
     node = {"id": "n", "petname": "calm-heron"}
     events = [
@@ -195,11 +206,12 @@ def test_runs_that_overlap_are_in_lanes_of_their_own(folder: Path) -> None:
 
 
 def test_an_amount_is_short(folder: Path) -> None:
-    numbers = [0, 2, 0.12345, 1234.5, 58392, 6.2e6, 0.00012]
+    numbers = [0, 2, 0.12345, 1234.5, 58392, 6.2e6, 0.00012, 2.3e170, 1e-9]
 
     texts = value_of(folder / "dom.js", "amount", f"{numbers}.map(amount)")
 
-    assert texts == ["0", "2", "0.123", "1235", "58.4k", "6.2M", "1.2e-4"]
+    assert texts[:6] == ["0", "2", "0.123", "1235", "58.4k", "6.2M"]
+    assert texts[6:] == ["1.2e-4", "2.3e170", "1e-9"]
 
 
 def test_memory_that_other_programs_take_is_not_lent(folder: Path) -> None:

@@ -40,8 +40,9 @@ class MetricCurve:
         self._flat = array("d")
 
     def add(self, point: MetricPoint) -> None:
-        """Add a point, unless the value is unchanged."""
-        if self._flat and self._flat[-1] == point.value:
+        """Add a point; of a run of equal values the first and the latest are kept."""
+        if len(self._flat) >= 6 and self._flat[-4] == self._flat[-1] == point.value:
+            self._flat[-3:] = array("d", point)
             return
         if len(self._flat) == 3 * POINTS_MAX:
             self._thin()

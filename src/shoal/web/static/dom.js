@@ -163,7 +163,7 @@ export function percent(part, whole) {
 export function amount(number) {
   if (number === null || number === undefined || Number.isNaN(number)) return "–";
   const size = Math.abs(number);
-  if (size !== 0 && (size >= 1e15 || size < 1e-3)) return number.toExponential(1);
+  if (size !== 0 && (size >= 1e15 || size < 1e-3)) return number.toExponential(1).replace(".0e", "e").replace("e+", "e");
   for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
     if (size >= unit) return `${Number((number / (letter === "k" ? 1e3 : unit)).toPrecision(3))}${letter}`;
   }

@@ -14,6 +14,11 @@ const TYPING_MS = 150;
 const TRACEBACK = /^Traceback \(most recent call last\)/;
 const TROUBLE = /\b(?:[A-Za-z]*(?:Error|Exception)\b|error:|fatal|panic(?:ked)?\b|segmentation fault|killed|out of memory|assert(?:ion)? failed)/i;
 
+// Programs write their progress to stderr, too: only what looks wrong there is marked.
+export function looksWrong(text) {
+  return TROUBLE.test(text) || text.startsWith("Traceback ");
+}
+
 // Return the places of lines with trouble: where each traceback begins, or, without any,
 // lines that look like one.
 export function troublesOf(lines) {
@@ -71,7 +76,8 @@ export function outputPanel({ onAll, onSave }) {
     const { task, stream, text, at } = lines[place];
     const who = many && task ? h("span", { class: "who" }, shortTask(task)) : null;
     const time = h("time", { class: "when" }, at ? clock(at) : "");
-    return h("div", { class: `${stream}${place === matches[match] ? " here" : ""}`, "data-place": place }, time, who, marked(text));
+    const wrong = stream === "stderr" && looksWrong(text) ? " wrong" : "";
+    return h("div", { class: `${stream}${wrong}${place === matches[match] ? " here" : ""}`, "data-place": place }, time, who, marked(text));
   }
 
   function marked(text) {
