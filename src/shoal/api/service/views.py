@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from datetime import UTC, datetime
 from itertools import islice
 from random import Random

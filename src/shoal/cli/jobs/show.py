@@ -82,7 +82,7 @@ def show(
     if compares:
         _sort_tasks(found, order)
     best = best_text(found, order) if compares else ""
-    if total <= TASKS_MAX:
+    if tasks_all <= TASKS_MAX:
         del found.tasks[:tasks_from]
     del found.tasks[tasks_max:]
     if as_json:
