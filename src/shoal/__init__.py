@@ -35,7 +35,8 @@ _LAZY = {
 
 def __dir__() -> list[str]:
     """List public names, imported or not."""
-    return sorted({*globals(), *_LAZY})
+    own = (name for name in globals() if name.startswith("__"))
+    return sorted({*own, *_LAZY})
 
 
 def __getattr__(name: str) -> object:

@@ -136,3 +136,4 @@ def test_calls_that_cannot_run_raise_and_interpreters_give_way(home: CliHome) ->
     assert state == "done"
     assert "<td>main.0</td><td>done</td>" in cells
     assert {"Client", "Job", "task", "log"} <= {*dir(shoal)}
+    assert "TYPE_CHECKING" not in dir(shoal)

@@ -5,6 +5,7 @@ Commands import this module, so it must not import gRPC; `grpc_failures` does.
 
 from __future__ import annotations
 
+import errno
 import traceback
 from typing import Final
 
@@ -17,6 +18,8 @@ from shoal.errors import (
     UnreachableError,
     UsageError,
 )
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 KINDS: Final[dict[str, type[ShoalError]]] = {
     "usage": UsageError,
@@ -48,6 +51,8 @@ def shown_of(error: Exception) -> tuple[ShoalError, str]:
     """Return the error to report and its kind; log a traceback if it is a bug."""
     if isinstance(error, ShoalError):
         return error, kind_of(error)
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return _full(error), "refused"
     traceback.print_exception(error)  # Into the node's log.
     bug = ShoalError(
         "the node failed",
@@ -55,6 +60,14 @@ def shown_of(error: Exception) -> tuple[ShoalError, str]:
         hint="this is a bug: the node's log has the details",
     )
     return bug, "error"
+
+
+def _full(error: OSError) -> ShoalError:
+    return ShoalError(
+        "the node has no room on its disk",
+        because=error.strerror or str(error),
+        hint="free some space on its machine; `shoal doctor` there says where",
+    )
 
 
 def error_of(told: pb.Error) -> ShoalError:

@@ -1,7 +1,9 @@
+import errno
+
 import grpc
 import pytest
 
-from shoal.api.failures import kind_of
+from shoal.api.failures import kind_of, shown_of
 from shoal.api.grpc_failures import packed
 from shoal.api.shoal_pb2 import Error
 from shoal.errors import (
@@ -28,6 +30,16 @@ def test_each_kind_of_error_has_a_code(
 ) -> None:
     assert kind_of(error) == kind
     assert packed(error)[0] is code
+
+
+def test_a_full_disk_is_no_bug_of_the_node(capfd: pytest.CaptureFixture[str]) -> None:
+    full, kind = shown_of(OSError(errno.ENOSPC, "No space left on device", "/x"))
+    bug, _ = shown_of(OSError(errno.EBADF, "Bad file descriptor"))
+
+    assert (full.what, kind) == ("the node has no room on its disk", "refused")
+    assert "bug" not in full.hint
+    assert "bug" in bug.hint
+    assert "No space" not in capfd.readouterr().err
 
 
 def test_an_error_is_packed_with_its_reason_and_what_to_do() -> None:
