@@ -300,7 +300,7 @@ def _pairs(words: Iterable[str], flag: str) -> dict[str, str]:
                 path=flag,
                 because=f"'{name}' is given twice"
                 if name in pairs
-                else "it has no '='",
+                else f"it has no {'name before the ' if equals else ''}'='",
                 hint=f"write it like {flag} NAME=VALUE",
             )
         pairs[name] = value
