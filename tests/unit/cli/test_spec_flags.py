@@ -154,3 +154,14 @@ def test_ids_are_short_and_differ() -> None:
 
     assert len(ids) > 990
     assert all(len(id_) == 6 for id_ in ids)
+
+
+def test_what_runs_at_the_end_is_told_as_it_would_be_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "told.yaml"
+    file.write_text("command: 'true'\non_end: {command: \"sh -c 'cat > x'\"}\n")
+
+    parsed(str(file))
+
+    assert "unconfined: sh -c 'cat > x'" in capsys.readouterr().err

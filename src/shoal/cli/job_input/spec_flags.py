@@ -286,7 +286,7 @@ def spec_of(words: tuple[str, ...], config: str | None, flags: dict[str, Any]) -
         )
     spec = base if base is not None and not given else spec_from_flags(given, base)
     if spec.on_end is not None and spec.on_end.command:
-        typed = " ".join(map(str, spec.on_end.command))
+        typed = shlex.join(map(str, spec.on_end.command))
         talk(f"note: at its end the job runs this as you, unconfined: {typed}")
     return json.dumps(msgspec.to_builtins(spec))
 
