@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from shoal.cli import main
+from shoal.drivers import RunOrder
 from shoal.model.ids import BlobId
 from shoal.runtime.artifacts.staging import TaskStaging
 
@@ -14,12 +15,12 @@ _gather = TaskStaging._gather
 
 
 def lie(
-    self: TaskStaging, directory: Path, patterns: tuple[str, ...], holder: str
+    self: TaskStaging, directory: Path, order: RunOrder, holder: str
 ) -> tuple[BlobId, tuple[str, ...]]:
     """Write something else into every output before it is kept."""
     for path in directory.rglob("*.txt"):
         path.write_text("a lie\n")
-    return _gather(self, directory, patterns, holder)
+    return _gather(self, directory, order, holder)
 
 
 if __name__ == "__main__":

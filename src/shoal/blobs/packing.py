@@ -104,8 +104,13 @@ def pack_outputs(
     patterns: Iterable[str],
     name: Callable[[int], BlobId],
     bytes_max: int,
+    *,
+    may_lack: bool = False,
 ) -> Packed:
-    """Return what of a task's work directory is to be kept; never follows a link."""
+    """Return what of a task's work directory is to be kept; never follows a link.
+
+    What is not there is noted, unless the task `may_lack` it.
+    """
     globs = Globs(patterns)
     found: dict[str, PackedFolder] = {}
     used: set[Glob] = set()
@@ -118,7 +123,9 @@ def pack_outputs(
             if len(found) > trees.ENTRIES_MAX:
                 break
     missing = [
-        f"output '{g.text}' was not there" for g in globs.wanted if g not in used
+        f"output '{g.text}' was not there"
+        for g in globs.wanted
+        if g not in used and not may_lack
     ]
     size = sum(each.size for each in found.values())
     if size > bytes_max or len(found) > trees.ENTRIES_MAX:

@@ -211,6 +211,17 @@ def test_links_of_a_task_are_never_followed(tmp_path: Path) -> None:
     assert any("out/home" in note for note in notes)
 
 
+def test_what_is_not_there_is_not_told_of_a_task_that_may_lack_it(
+    tmp_path: Path,
+) -> None:
+    fill(tmp_path, "a")
+
+    packed = pack_outputs(tmp_path, ["a", "b"], name_only, 1 << 20, may_lack=True)
+
+    assert [each.path for each in packed.entries] == ["a"]
+    assert packed.notes == ()
+
+
 def test_outputs_have_a_limit(tmp_path: Path) -> None:
     fill(tmp_path, "a")
 

@@ -165,3 +165,16 @@ def test_what_runs_at_the_end_is_told_as_it_would_be_typed(
     parsed(str(file))
 
     assert "unconfined: sh -c 'cat > x'" in capsys.readouterr().err
+
+
+def test_a_file_that_is_there_and_cannot_be_read_is_not_taken_for_mistyped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").mkdir()  # Whoever runs the tests may read every file.
+
+    with pytest.raises(UsageError) as raised:
+        parsed("train.py")
+
+    assert "did you mean" not in raised.value.hint
+    assert "can read" in raised.value.hint

@@ -369,8 +369,9 @@ def _read(file: str, *, is_config: bool) -> bytes:
             return sys.stdin.buffer.read()
         return Path(file).read_bytes()
     except OSError as error:
+        is_missing = isinstance(error, FileNotFoundError) and not is_config
         raise UsageError(
             f"cannot read {file}",
             because=error.strerror or str(error),
-            hint="choose a file that you can read" if is_config else _instead_of(file),
+            hint=_instead_of(file) if is_missing else "choose a file that you can read",
         ) from None

@@ -267,7 +267,7 @@ class TaskStaging:
         )
         try:
             tree, notes = await asyncio.to_thread(
-                self._gather, directory, work.outputs, holder
+                self._gather, directory, order, holder
             )
         except (ShoalError, OSError) as error:
             if outcome.exit_code:
@@ -320,14 +320,17 @@ class TaskStaging:
         return used or order.directory is not None or bool(order.task.work.outputs)
 
     def _gather(
-        self, directory: Path, patterns: tuple[str, ...], holder: str
+        self, directory: Path, order: RunOrder, holder: str
     ) -> tuple[BlobId, tuple[str, ...]]:
         store = self._blobs.store
+        # In a gang it is usually the first member that saves the model.
+        may_lack = bool(order.addresses) and order.task.index > 0
         packed = packing.pack_outputs(
             directory,
-            patterns,
+            order.task.work.outputs,
             lambda file: store.put_file(file, holder),
             min(OUTPUTS_BYTES_MAX, store.bytes_max),
+            may_lack=may_lack,
         )
         tree = trees.make(self._salt, packed.entries)
         blob = store.put(trees.encode(tree))
