@@ -17,6 +17,7 @@ from shoal.core.events import (
     Tell,
 )
 from shoal.core.proximity.bandwidth import bandwidth_text, bits_s_of, class_of
+from shoal.core.proximity.coordinates import Coordinates, distance_us
 from shoal.core.proximity.events import SitesChanged, TransferMeasured
 from shoal.core.proximity.probing import BUDGET_BYTES, PEER_BYTES
 from shoal.core.proximity.proximity import Proximity
@@ -104,6 +105,22 @@ def test_two_sites_are_found_by_round_trips_alone() -> None:
     assert path is not None
     assert path.rtt_us == pytest.approx(FAR_US, rel=0.25)
     assert pool.nodes[NodeId("n0")].map.sites[NodeId("n0")] == LOCAL
+
+
+def moved_us(lie_us: int) -> float:
+    """Return how far one liar moves a node that agrees with four others."""
+    place = Coordinates(Random(1))
+    honest = [Position(x_us=x, error_milli=100) for x in (-9_000, -3_000, 3_000, 9_000)]
+    for _ in range(2):
+        for name, told in zip("abcd", honest, strict=True):
+            place.measured(NodeId(name), told, abs(told.x_us))
+    before = place.position
+    place.measured(NodeId("e"), Position(y_us=lie_us, error_milli=0), NEAR_US)
+    return distance_us(before, place.position) - 2 * before.height_us
+
+
+def test_the_further_a_peer_is_from_agreeing_the_less_it_moves_a_node() -> None:
+    assert 0 < moved_us(200_000) < moved_us(20_000) / 5
 
 
 def test_two_sites_are_found_by_a_narrow_link_alone() -> None:

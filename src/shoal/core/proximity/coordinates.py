@@ -7,9 +7,9 @@ measures a round trip moves a little towards the peer, or away from it, until th
 estimates agree with what is measured. Nobody needs to measure all pairs.
 
 A peer may lie about its point, or answer late. What it can do to others is bounded:
-one round trip counts for no more than the usual disagreement with all peers, so up to a
-quarter of them may lie: the others outweigh them. How sure a peer says it is counts
-for little.
+one round trip counts for no more than the usual disagreement with all peers, and for
+less the further beyond that it is, so up to a quarter of them may lie: the others
+outweigh them. How sure a peer says it is counts for little.
 """
 
 from __future__ import annotations
@@ -45,7 +45,12 @@ COARSE_US: Final = 2_000.0
 """Disagreements are shares of a round trip, or of this: nobody needs to know better."""
 
 LIMIT_MIN_US: Final = 1_000.0
-"""A disagreement counts for no more than the usual one, or than this."""
+"""A disagreement counts for no more than the usual one, or than this.
+
+Twice the limit counts for half of it, and so on. If it counted for all of it, one liar
+among five could hold two neighbours apart for seconds: each of them feels the liar as
+much as the other.
+"""
 
 GRAVITY_US: Final = 1_000_000.0
 """How far from the origin nodes are pulled back by 1 % at once: they drift together."""
@@ -97,7 +102,7 @@ class Coordinates:
         limit_us = max(LIMIT_MIN_US, self._usual_us())
         peer_error = max(PEER_ERROR_MIN, told.error_milli / 1_000)
         weight = self.error / (self.error + peer_error)
-        felt_us = min(limit_us, max(-limit_us, off_us))
+        felt_us = off_us * min(1.0, (limit_us / max(limit_us, abs(off_us))) ** 2)
         wrong = min(1.0, abs(felt_us) / max(rtt_us, COARSE_US))
         self.error += ERROR_STEP * weight * (wrong - self.error)
         step = STEP * weight * min(1.0, self.error / SURE)
