@@ -28,7 +28,9 @@ from shoal.train.diloco.shares import coordinator, reducer
 from shoal.train.diloco.shares.assignment import assigned, shares_of
 from shoal.train.diloco.shares.messages import (
     Duties,
+    Reduced,
     Reduction,
+    ShareNorm,
     ShareOutcome,
     ShareReport,
     ShareSource,
@@ -244,6 +246,89 @@ def test_contributions_that_come_together_are_told_together() -> None:
             assert reduction.is_complete == (sources == 3), "then it is told at once"
 
 
+def contributed() -> tuple[coordinator.ShareCoordinator, dict[str, Duties]]:
+    """Let three workers contribute to the first sync; return their duties as well."""
+    asked = rules(workers=3, quorum=3, reduce="shared")
+    machine = coordinator.ShareCoordinator(Rounds(asked, epoch=1), epoch=1)
+    duties_now: dict[str, Duties] = {}
+    for seq in (1, 2):
+        for worker in "abc":
+            given = Contribution(0, f"c{worker}", 8, 8, shares=("0", "1", "2"))
+            status = Status(
+                worker=worker,
+                seq=seq,
+                initial="w",
+                loaded=True,
+                segment=seq - 1,
+                contributions=(given,) if seq == 2 else (),
+                values=9,
+            )
+            effects = machine.handle(StatusReceived(status), 0.1 * seq)
+            duties_now |= ordered(effects)
+    return machine, duties_now
+
+
+def done_by(
+    worker: str, given: Duties, norms: dict[str, float], seq: int = 1
+) -> coordinator.ReportReceived:
+    """Return what an owner says when it has measured and averaged its share."""
+    [reduction] = given.reductions
+    [share] = reduction.shares
+    found = tuple(
+        ShareNorm(each.worker, each.contribution, share, norms[each.worker])
+        for each in reduction.sources
+    )
+    outcome = ShareOutcome(share, f"o{share}-{reduction.order}", share)
+    reduced = Reduced(0, found, reduction.order, (outcome,))
+    heard = (given.epoch, given.seq)
+    report = ShareReport(worker=worker, seq=seq, heard=heard, reduced=(reduced,))
+    return coordinator.ReportReceived(report)
+
+
+def test_what_counts_is_presumed_so_that_a_sync_closes_with_what_was_measured() -> None:
+    machine, duties_now = contributed()
+    for each in duties_now.values():
+        [reduction] = each.reductions
+        assert reduction.order
+        assert [part.worker for part in reduction.parts] == ["a", "b", "c"]
+
+    norms = {"a": 1.0, "b": 1.0, "c": 1.0}
+    effects = [
+        effect
+        for worker, given in duties_now.items()
+        for effect in machine.handle(done_by(worker, given, norms), 0.4)
+    ]
+
+    assert machine.rounds.closed == 1
+    assert sum(isinstance(each, coordinator.NoteClosed) for each in effects) == 1
+    assert ordered(effects) == {}, "nobody was told anything more"
+
+
+def test_what_is_judged_otherwise_than_was_presumed_is_averaged_once_more() -> None:
+    machine, before = contributed()
+    norms = {"a": 1.0, "b": 1.0, "c": 36.0}  # of squares: six times as large
+
+    effects = [
+        effect
+        for worker, given in before.items()
+        for effect in machine.handle(done_by(worker, given, norms), 0.4)
+    ]
+
+    assert machine.rounds.closed == 0
+    now = ordered(effects)
+    assert set(now) == {"a", "b", "c"}
+    for worker, given in now.items():
+        [reduction] = given.reductions
+        assert reduction.order > before[worker].reductions[0].order
+        assert [part.scale for part in reduction.parts] == [1.0, 1.0, 0.5]
+    for worker in "abc":  # They repeat what is of no use any more.
+        machine.handle(done_by(worker, before[worker], norms, seq=2), 0.5)
+    assert machine.rounds.closed == 0
+    for worker in "abc":
+        machine.handle(done_by(worker, now[worker], norms, seq=3), 0.6)
+    assert machine.rounds.closed == 1
+
+
 def test_nobody_is_expected_any_more_who_is_lost() -> None:
     machine = two_with_weights()
     given = Contribution(1, "a1", 8, 8, shares=("0", "1", "2"))
@@ -294,6 +379,43 @@ def test_an_owner_fetches_and_measures_before_anything_is_decided() -> None:
     assert (norm.worker, norm.share, norm.squares, norm.seconds) == ("b", 1, 4.0, 2.0)
 
 
+@pytest.mark.parametrize(
+    ("squares", "fault"), [(float("nan"), ""), (float("inf"), ""), (4.0, "garbage")]
+)
+def test_what_is_measured_with_a_fault_is_never_averaged(
+    squares: float, fault: str
+) -> None:
+    machine = reducer.Reducer("a", 1, fragments=1)
+    machine.handle(reducer.SharesMerged(3))
+    first, second = told(machine, duties(order=7))
+    assert isinstance(first, reducer.FetchShare)
+    assert isinstance(second, reducer.FetchShare)
+    machine.handle(reducer.ShareFetched(first, squares, fault))
+
+    assert machine.handle(reducer.ShareFetched(second, 4.0)) == []
+    report = machine.news()
+    assert report is not None, "others wait for what was measured"
+    assert len(report.reduced[0].norms) == 2
+
+
+def test_what_was_measured_is_reported_together_with_the_outcome() -> None:
+    machine = reducer.Reducer("a", 1, fragments=1)
+    machine.handle(reducer.SharesMerged(3))
+    first, second = told(machine, duties(order=7))
+    assert isinstance(first, reducer.FetchShare)
+    assert isinstance(second, reducer.FetchShare)
+    machine.handle(reducer.ShareFetched(first, 4.0))
+
+    [order] = machine.handle(reducer.ShareFetched(second, 4.0))
+
+    assert machine.news() is None
+    assert isinstance(order, reducer.ReduceShares)
+    machine.handle(reducer.SharesReduced(order, (ShareOutcome(1, "o", 5),)))
+    report = machine.news()
+    assert report is not None
+    assert (len(report.reduced[0].norms), len(report.reduced[0].outcomes)) == (2, 1)
+
+
 def test_one_share_at_a_time_comes_from_each_worker() -> None:
     sources = (
         ShareSource("b", "cb", ("b1", "b2")),
@@ -328,7 +450,10 @@ def test_only_what_somebody_waits_for_is_reported_at_once() -> None:
     machine.handle(reducer.SharesReduced(order, (ShareOutcome(1, "o", 5),)))
     assert machine.news() is not None
     other = msgspec.structs.replace(duties(order=7), epoch=2)
-    told(machine, other)
+    [again] = told(machine, other)
+    assert machine.news() is None, "the outcome follows in a moment"
+    assert isinstance(again, reducer.ReduceShares)
+    machine.handle(reducer.SharesReduced(again, (ShareOutcome(1, "o", 5),)))
     assert machine.news() is not None, "whoever took over was told nothing yet"
 
 

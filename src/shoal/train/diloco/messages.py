@@ -31,7 +31,7 @@ SHARES_MAX: Final = 64
 
 IN_FLIGHT_MAX: Final = 2
 """Syncs that a worker may be ahead of their outcome: so long may a link take. Without a
-centre it is one more, since an outcome comes by two more exchanges of messages."""
+centre it is one more, since an outcome comes by one more exchange of messages."""
 
 SQUEEZED_FROM: Final = 256
 """Larger messages are squeezed: most of one are names of files, again and again."""

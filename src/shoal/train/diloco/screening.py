@@ -89,6 +89,12 @@ def screened(received: Mapping[str, Received], before: float | None) -> Screenin
     return Screening(tuple(parts), refused, _middle(counted) or usual)
 
 
+def presumed(contributed: Mapping[str, Contribution]) -> tuple[CountedPart, ...]:
+    """Return what will count, and how much, if no norm is out of the ordinary."""
+    plain = {w: Received(c) for w, c in contributed.items() if not fault_of(c, 0.0)}
+    return screened(plain, None).parts
+
+
 def alike(received: Mapping[str, Received]) -> tuple[tuple[str, str], ...]:
     """Return pairs of workers who contributed the very same: they share their data."""
     first: dict[str, str] = {}

@@ -2,9 +2,13 @@
 
 `Rounds` decides as ever who takes part, what counts and when a sync closes. Where it
 orders to fetch or to average, this machine hands the order on: each share of a sync has
-an owner among the workers, which fetches that share of every contribution, measures it,
-and averages it once it is decided what counts. So data goes from worker to worker, each
-sends as much as any other, and only names, norms and check sums come here.
+an owner among the workers, which fetches that share of every contribution, measures it
+and averages it. So data goes from worker to worker, each sends as much as any other,
+and only names, norms and check sums come here.
+
+What counts is decided by the norms, which are known when all is fetched. Nearly always
+it is everything. So once all have contributed, owners are told to average just that,
+and report norms and outcomes together. Decided otherwise, they average once more.
 
 Every worker has all weights and, as far as updates tell it, all momentum. So an owner
 that is lost is replaced by any other, and nothing is kept for it anywhere else:
@@ -55,6 +59,7 @@ from shoal.train.diloco.outer import equal_workers
 from shoal.train.diloco.roster.enrolled_worker import REPEAT_S
 from shoal.train.diloco.rounds import Rounds
 from shoal.train.diloco.rules import UPDATES_KEPT
+from shoal.train.diloco.screening import CountedPart, presumed
 from shoal.train.diloco.shares.assignment import assigned, shares_of
 from shoal.train.diloco.shares.messages import (
     MARK,
@@ -139,7 +144,8 @@ class _Sync(msgspec.Struct):
     )
     told: list[str] = msgspec.field(default_factory=list[str])  # to Rounds, by file
     order: Average | None = None
-    number: int = 0  # of the order
+    parts: tuple[CountedPart, ...] = ()  # of the order, or as it is presumed to be
+    number: int = 0  # of these parts
     outcomes: dict[int, tuple[str, ShareOutcome]] = msgspec.field(
         default_factory=dict[int, tuple[str, ShareOutcome]]
     )
@@ -209,6 +215,7 @@ class ShareCoordinator:
                 self._drop_spoiled(turn)
         if self.rounds.shares:
             again = event.status.worker if isinstance(event, StatusReceived) else ""
+            self._presume()
             turn.effects += self._tell(again, now)
             assert len(self.owners) == self.rounds.shares
         return turn.effects
@@ -267,9 +274,8 @@ class ShareCoordinator:
                 self._want(effect.worker, effect.contribution, turn)
             case Average():
                 sync = self._syncs[effect.sync]
-                self._orders += 1
-                sync.order, sync.number = effect, self._orders
-                sync.outcomes.clear()
+                sync.order = effect
+                self._let_count(sync, effect.parts)
             case PublishState():
                 self._publish(effect, turn)
             case _:
@@ -303,6 +309,25 @@ class ShareCoordinator:
             return
         sync = self._syncs.setdefault(contribution.sync, _Sync())
         sync.wanted[worker] = contribution
+
+    def _presume(self) -> None:
+        """Let owners average what all have contributed, before it is judged.
+
+        Nearly always it is judged to count, and then the outcome is there already. What
+        is averaged in vain has no effect.
+        """
+        for number, sync in self._syncs.items():
+            all_came = len(sync.wanted) == self._expected(number, sync)
+            if sync.order is None and all_came:
+                self._let_count(sync, presumed(sync.wanted))
+
+    def _let_count(self, sync: _Sync, parts: tuple[CountedPart, ...]) -> None:
+        """Let owners average these parts; go on if it is what they do already."""
+        if [_counts(part) for part in parts] != [_counts(part) for part in sync.parts]:
+            self._orders += 1
+            sync.number = self._orders
+            sync.outcomes.clear()
+        sync.parts = parts
 
     def _publish(self, order: PublishState, turn: _Turn) -> None:
         """Let a worker offer its weights; begin again if none has any."""
@@ -443,7 +468,7 @@ class ShareCoordinator:
         }
         for name in [name for name in sync.wanted if name not in self._statuses]:
             del sync.wanted[name]
-            sync.order = None
+            sync.order, sync.parts = None, ()
             turn.facts.append(PartsLost(number, name))
 
     @property
@@ -639,7 +664,6 @@ def _reduction(
     number: int, sync: _Sync, shares: tuple[int, ...], expected: int
 ) -> Reduction:
     """Return what the owner of some shares is to do in a sync."""
-    parts = sync.order.parts if sync.order else ()
     return Reduction(
         number,
         shares,
@@ -651,10 +675,15 @@ def _reduction(
             )
             for worker, contribution in sorted(sync.wanted.items())
         ),
-        sync.number if sync.order else 0,
-        tuple(ShareWeight(each.worker, each.samples, each.scale) for each in parts),
+        sync.number if sync.parts else 0,
+        tuple(ShareWeight(p.worker, p.samples, p.scale) for p in sync.parts),
         expected,
     )
+
+
+def _counts(part: CountedPart) -> tuple[str, str, int, float]:
+    """Return what an average depends on."""
+    return part.worker, part.contribution.file, part.samples, part.scale
 
 
 def _measured(

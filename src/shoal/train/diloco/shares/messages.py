@@ -7,6 +7,7 @@ averages which share of a sync and what counts, and hears what came of it.
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Annotated, Final, TypeVar
 
@@ -54,13 +55,13 @@ class ShareWeight(msgspec.Struct, frozen=True, array_like=True):
 class Reduction(msgspec.Struct, frozen=True, omit_defaults=True):
     """The shares of a sync that the receiver averages.
 
-    Until it is decided what counts, it only fetches and measures.
+    Until it is said what counts, it only fetches and measures.
     """
 
     sync: Count
     shares: _Numbers
     sources: Annotated[tuple[ShareSource, ...], Meta(max_length=SOURCES_MAX)]
-    order: Count = 0  # rises with every decision; 0 before the first
+    order: Count = 0  # rises with every decision, or presumption; 0 before the first
     parts: Annotated[tuple[ShareWeight, ...], Meta(max_length=SOURCES_MAX)] = ()
     expected: Count = 0  # sources in all, with those that are still to come
 
@@ -89,6 +90,11 @@ class ShareNorm(msgspec.Struct, frozen=True, array_like=True):
     squares: float
     fault: str = ""
     seconds: Amount = 0.0  # that fetching took
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the share can be averaged with others."""
+        return not self.fault and math.isfinite(self.squares)
 
 
 class ShareOutcome(msgspec.Struct, frozen=True, array_like=True):

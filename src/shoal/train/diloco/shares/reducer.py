@@ -1,18 +1,19 @@
 """The worker that averages shares, as a machine: what to fetch, when to average.
 
 Theory of operation. The coordinator sends `Duties`: of which syncs this worker averages
-which shares, from which contributions, and, once that is decided, which of them count
-and how much. The worker sends a `ShareReport` of all that it has done of them, with
-each heartbeat and as soon as somebody waits for it (`news`). Both say everything and
-are numbered; an older one, or one for an earlier life, changes nothing. A share of a
-sync goes through these states:
+which shares, from which contributions, and, once that is decided or can be presumed,
+which of them count and how much. The worker sends a `ShareReport` of all that it has
+done of them, with each heartbeat and as soon as somebody waits for it (`news`). Both
+say everything and are numbered; an older one, or one for an earlier life, changes
+nothing. A share of a sync goes through these states:
 
 - **Fetching** (`FetchShare` -> `ShareFetched`): from all contributors at once, one
   share at a time from each. What cannot be fetched now is asked for again, as long as
   it is a duty.
 - **Measured**: its norm and faults are reported; the coordinator decides by those.
-- **Averaging** (`ReduceShares` -> `SharesReduced`): once it is decided what counts, all
-  of that is here, and the weights are those before the sync (`SharesMerged`).
+- **Averaging** (`ReduceShares` -> `SharesReduced`): once it is said what counts, all of
+  that is here without a fault, and the weights are those before the sync
+  (`SharesMerged`). What was measured meanwhile is reported with the outcome.
 - **Reduced**: reported, and fetched by the others. It counts when the sync is merged
   and not before: another decision, with a higher number or epoch, replaces it.
 - **Dropped** (`DropShares`), when it is no duty any more.
@@ -148,6 +149,11 @@ class _Progress(msgspec.Struct):
         default_factory=dict[int, ShareOutcome]
     )
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether something is being fetched or averaged."""
+        return bool(self.fetching) or self.asked[:2] != self.done
+
 
 @final
 class Reducer:
@@ -201,9 +207,9 @@ class Reducer:
     def news(self) -> ShareReport | None:
         """Return the finished duties, if others wait for what was not reported yet.
 
-        Of a sync of which something is being fetched, more follows in a moment; and
-        nothing is decided before the last contribution is measured. What nobody waits
-        for, such as that duties were heard, is told by a heartbeat.
+        Of a sync of which something is being fetched or averaged, more follows in a
+        moment; and nothing is decided before the last contribution is measured. What
+        nobody waits for, such as that duties were heard, is told by a heartbeat.
         """
         reductions = self._duties.reductions if self._duties else ()
         complete = {each.sync for each in reductions if each.is_complete}
@@ -211,7 +217,7 @@ class Reducer:
         is_news = self._offered != self._reported_offer
         is_news |= tuple(self._spoiled) != self._reported_spoiled
         for each in self._done():
-            if each.sync in complete and not self._syncs[each.sync].fetching:
+            if each.sync in complete and not self._syncs[each.sync].is_under_way:
                 is_news |= each != reported.get(each.sync, Reduced(each.sync))
         return self.report() if is_news else None
 
@@ -368,7 +374,8 @@ class Reducer:
         named = {source.worker: source.contribution for source in reduction.sources}
         contributions = tuple(named.get(part.worker, "") for part in reduction.parts)
         needed = [(each, share) for each in contributions for share in reduction.shares]
-        if not all(key in progress.norms for key in needed):
+        found = [progress.norms[key] for key in needed if key in progress.norms]
+        if len(found) < len(needed) or any(not each.is_usable for each in found):
             return []
         progress.asked = asked
         return [
