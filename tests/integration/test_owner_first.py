@@ -20,6 +20,7 @@ from shoal.protocol.messages import Outcome
 pytestmark = pytest.mark.integration
 
 BURN = "while :; do :; done # {}"
+STAYS = "trap : TERM; while :; do sleep 0.1; done # {}"
 OWNERS = "while True: pass"
 WINDOW_S = 1.0
 TICKS_S = os.sysconf("SC_CLK_TCK")
@@ -122,3 +123,28 @@ def test_other_tasks_share_the_cpu_as_ever(tmp_path: Path, foreign: bool) -> Non
     found = shared(tmp_path, one, settings, max(os.sched_getaffinity(0)))
 
     assert found.task_s > 0.1 * found.owners_s
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root takes a task out of SCHED_IDLE"
+)
+@pytest.mark.parametrize("sandbox", [False, True])
+def test_a_task_that_has_to_end_gets_the_cpu_time_for_it(
+    tmp_path: Path, sandbox: bool
+) -> None:
+    settings = ProcessSettings(owner_first=True, sandbox=sandbox, cgroups=False)
+    one = msgspec.structs.replace(shell(STAYS.format(tmp_path)), foreign=True)
+
+    async def act(driver: ProcessDriver) -> None:
+        running = asyncio.create_task(driver.run(one, Watched()))
+        await asyncio.to_thread(eventually, lambda: _called(str(tmp_path)) > 0)
+        task = _called(str(tmp_path))
+        assert os.sched_getscheduler(task) == os.SCHED_IDLE
+        driver.stop(one.attempt, 30.0)
+        await asyncio.to_thread(
+            eventually, lambda: os.sched_getscheduler(task) == os.SCHED_OTHER
+        )
+        driver.stop(one.attempt, 0.0)
+        assert (await running).kind == "cancelled"
+
+    with_driver(tmp_path, act, settings)

@@ -26,7 +26,7 @@ import time
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from shoal.drivers.limits.cgroup_entry import CgroupDoors
-from shoal.drivers.limits.cpu_priority import lower, lower_session
+from shoal.drivers.limits.cpu_priority import lower, lower_session, restore
 from shoal.drivers.limits.usage_watch import UsageWatch
 from shoal.drivers.sandbox import seccomp
 from shoal.drivers.sandbox.keeper import TASK_OOM_SCORE
@@ -400,6 +400,7 @@ class SupervisedRun:
 
     def give_notice(self) -> None:
         """Send SIGTERM, so that the task may end by itself."""
+        self._hasten()
         if self.room is None:
             give_notice(self.pid, boxed=self.start.boxed)
             if self.start.stdin == TERMINAL and not self.start.boxed:
@@ -414,6 +415,11 @@ class SupervisedRun:
             os.kill(self.pid, signal.SIGKILL)
         else:
             self.room.notify(kill=True)
+        self._hasten()  # A killed process needs the CPU, too, to be gone.
+
+    def _hasten(self) -> None:
+        if self.start.spare_cpu:
+            restore(descendants(os.getpid() if self.room is None else self.room.pid))
 
     def look(self) -> None:
         """Kill the task if it exceeds a limit."""
