@@ -41,6 +41,36 @@ def test_a_task_tells_figures_by_shoal_log(tmp_path: Path) -> None:
     assert metrics["loss"] != metrics["loss"]
 
 
+def test_what_is_no_number_is_left_out_and_said_and_the_rest_is_kept(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import shoal\n"
+        "class Large:\n"
+        "    def __float__(self): raise TypeError('only one element')\n"
+        "class Scalar:\n"
+        "    def __float__(self): return 0.5\n"
+        "for _ in range(2):\n"
+        "    assert shoal.log({'loss': Scalar(), 'name': 'adam', 'x': Large(),\n"
+        "                      'none': None, 'done': True}, step=Scalar())\n"
+        "assert shoal.log({f'm{n}': n for n in range(300)}, step=7)\n"
+    )
+    one = order(sys.executable, "-S", "-c", script, env={"PYTHONPATH": SOURCE})
+
+    outcome, watched = run(tmp_path, one)
+
+    assert outcome.exit_code == 0
+    told: dict[str, float] = {}
+    for _, figures in watched.figures:
+        told |= figures
+    assert (told["loss"], told["done"], told["step"]) == (0.5, 1.0, 7.0)
+    said = watched.text("stderr")
+    for name, kind in (("name", "str"), ("x", "Large"), ("none", "NoneType")):
+        assert said.count(f"left out '{name}': it is a {kind}, and metrics are") == 1
+    assert "left out 'm255': a report has at most 255 metrics" in said
+    assert "'m254'" not in said
+
+
 def test_a_forked_child_tells_on_a_line_of_its_own(tmp_path: Path) -> None:
     script = (
         "import os, shoal\n"

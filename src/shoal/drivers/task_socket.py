@@ -93,8 +93,8 @@ def figures_of(report: dict[str, object]) -> TaskFigures | str:
     if not isinstance(metrics, dict):
         return "metrics is not an object"
     named = dict(cast("dict[str, object]", metrics))
-    if report.get(STEP) is not None:
-        named[STEP] = report[STEP]
+    if report.get(STEP) is not None:  # First, so that it is never beyond the bound.
+        named = {STEP: report[STEP]} | named | {STEP: report[STEP]}
     figures = TaskFigures()
     for name, value in named.items():
         number = _number(value)

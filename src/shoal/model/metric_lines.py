@@ -45,6 +45,18 @@ def encode(at_s: float, metrics: Mapping[str, float]) -> list[bytes]:
     return lines
 
 
+def goes_on(
+    report: MetricReport, at_s: float, step: float, before: Mapping[str, float]
+) -> bool:
+    """Whether a full line at this time and step is of the same report as the next."""
+    is_same_step = report.step == step or (math.isnan(report.step) and math.isnan(step))
+    return (
+        report.at_s == at_s
+        and is_same_step
+        and before.keys().isdisjoint(report.metrics)
+    )
+
+
 def packed(lines: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
     """Join lines to pieces of at most `bytes_max` bytes."""
     assert bytes_max >= LINE_BYTES_MAX

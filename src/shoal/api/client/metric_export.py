@@ -43,13 +43,24 @@ def rows(client: Client, job: str, task: str = "") -> Iterator[MetricRow]:
         job=job, task=task, stream=pb.STREAM_METRICS, all_attempts=True
     )
     rests: dict[tuple[str, int], bytes] = {}
+    parts: dict[tuple[str, int], MetricRow] = {}
     for piece in client.logs(request):
         key = (piece.task, piece.attempt)
         whole, end, rest = (rests.pop(key, b"") + piece.data).rpartition(b"\n")
         rests[key] = rest[-REST_MAX:]
         for each in metric_lines.decode(whole + end):
             label = labels.get(piece.task, "")
-            yield MetricRow(one_line(piece.task), label, piece.attempt, *each)
+            row = MetricRow(one_line(piece.task), label, piece.attempt, *each)
+            if (part := parts.pop(key, None)) is not None:
+                if metric_lines.goes_on(each, part.at_s, part.step, part.metrics):
+                    row = row._replace(metrics=part.metrics | row.metrics)
+                else:
+                    yield part
+            if len(each.metrics) == metric_lines.IN_A_LINE_MAX:
+                parts[key] = row  # The next line may be of the same report.
+            else:
+                yield row
+    yield from parts.values()
 
 
 def names_in(found: Iterable[MetricRow]) -> list[str]:

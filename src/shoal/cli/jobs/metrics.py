@@ -102,6 +102,6 @@ def _print(job: str, latest: dict[str, dict[str, float]], *, as_json: bool) -> N
 def _none(job: str) -> NotFoundError:
     return NotFoundError(
         f"job {job} has reported no metrics",
-        because="none of its tasks called shoal.log",
+        because="none of its tasks told a number by shoal.log",
         hint='in the program: import shoal; shoal.log({"loss": loss}, step=step)',
     )

@@ -72,6 +72,9 @@ def _print(reply: pb.PlanReply) -> None:
         later = ", the others after it" if any(g.after for g in reply.groups) else ""
         talk(f"it would start now{later} · {reply.needs}")
         suggest("shoal submit with the same arguments", "shoal nodes")
+    elif any(group.never for group in reply.groups):
+        talk(f"no node that is known here can run it · {reply.needs}")
+        suggest("shoal submit waits for one that can", "shoal nodes")
     else:
         talk(f"there is no room now · {reply.needs}")
         suggest("shoal submit waits for room", "shoal nodes")
