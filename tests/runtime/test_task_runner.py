@@ -60,6 +60,7 @@ class World:
         self.tasks = TaskRunner(
             {"process": cast("Driver", self)},
             self.feed,
+            self.feed,
             cast("Artifacts", self),
             cast("MailCalls", self),
             cast("TaskVisits", self),

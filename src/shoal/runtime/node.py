@@ -182,9 +182,8 @@ class Node:
         self.clients = WaitingClients(self.feed, self._is_behind, self.news)
         self.task_faults = faults = TaskFaults(self.event_log)
         self.handling = notes = CrashNotes(home)
-        self.tasks = TaskRunner(
-            drivers, self.feed, self.artifacts, self.mail, self.visits, notes, faults
-        )
+        feeds, parts = (self.feed, self.feed_now), (self.artifacts, self.mail)
+        self.tasks = TaskRunner(drivers, *feeds, *parts, self.visits, notes, faults)
         self._lending = LendingWatch(
             self.feed, home.tasks, settings.owner_input, self.tasks.measured
         )

@@ -653,19 +653,21 @@ class Supervisor:
         self._visits.end()
         if not self._rooms:  # A keeper has done that in its sandbox.
             kill_all_below()
-        # The task is dead, so blocking on the node delays nothing else.
-        self._line.setblocking(True)
-        while self._unsent:
-            self._flush()
-        for fd in list(run.pipes):
-            while self._pass_on(fd):
-                pass
-            self._unwatch(fd)
+        open_ = [fd for fd in run.pipes if fd in self._handlers]
+        if open_ or self._unsent:
+            # The task is dead, so blocking on the node delays nothing else.
+            self._line.setblocking(True)
+            while self._unsent:
+                self._flush()
+            for fd in open_:
+                while self._pass_on(fd):
+                    pass
+                self._unwatch(fd)
+            self._line.setblocking(False)
         self._run = None
         as_new = _is_as_new(run.start.make)
         most = run.watch.most_bytes
         self._send(pack_end(AttemptEnded(kind, code, as_new, reason, most)))
-        self._line.setblocking(False)
         run.close()
         os.chdir("/")
 

@@ -109,13 +109,14 @@ class TaskRunner:
         self,
         drivers: Mapping[str, Driver],
         feed: Callable[[Event], None],
+        feed_now: Callable[[Event], None],
         artifacts: Artifacts,
         mail: MailCalls,
         visits: TaskVisits,
         handling: CrashNotes,
         task_faults: TaskFaults,
     ) -> None:
-        """Run attempts with `drivers`; report their ends to `feed`.
+        """Run attempts with `drivers`; report to `feed`, and ends to `feed_now`.
 
         `artifacts` fetches what a task needs and stores its outputs; `mail` connects
         it to the other tasks of its job, `visits` to commands of its owner. An
@@ -124,6 +125,7 @@ class TaskRunner:
         """
         self._drivers = drivers
         self._feed = feed
+        self._feed_now = feed_now  # A device waits for what comes next.
         self._artifacts = artifacts
         self._mail = mail
         self._visits = visits
@@ -293,7 +295,7 @@ class TaskRunner:
         if peak is not None and peak.most_bytes:
             took = min(peak.most_bytes, AMOUNT_MAX)
             outcome = msgspec.structs.replace(outcome, gpu_memory_bytes=took)
-        self._feed(TaskEnded(attempt, outcome))
+        self._feed_now(TaskEnded(attempt, outcome))
         if effect.environments:
             self._artifacts.left(effect)
         self._part_with(driver, attempt, is_foreign=is_foreign)
