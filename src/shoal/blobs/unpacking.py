@@ -23,13 +23,14 @@ def unpack(store: BlobStore, tree: Tree, directory: Path) -> None:
     Links come last, so nothing is ever written through one.
     """
     made: set[str] = set()
+    root = str(directory)  # Texts: to make paths takes as long as to make files.
     for entry in tree.entries:
         folder = entry.path if entry.kind == "folder" else os.path.dirname(entry.path)  # noqa: PTH120 - as texts
         if folder and folder not in made:
             (directory / folder).mkdir(mode=0o755, parents=True, exist_ok=True)
             made.add(folder)
         if entry.kind in ("file", "program"):
-            _write_new(store, BlobId(entry.to), directory / entry.path, _mode(entry))
+            _write_new(store, BlobId(entry.to), f"{root}/{entry.path}", _mode(entry))
     for entry in tree.entries:
         if entry.kind == "link":
             (directory / entry.path).symlink_to(entry.to)
@@ -60,7 +61,7 @@ def _mode(entry: TreeEntry) -> int:
     return safe_paths.PROGRAM_MODE if is_program else safe_paths.FILE_MODE
 
 
-def _write_new(store: BlobStore, blob: BlobId, path: Path, mode: int) -> None:
+def _write_new(store: BlobStore, blob: BlobId, path: str, mode: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, mode)
     try:
