@@ -25,6 +25,7 @@ from shoal.runtime.artifacts.artifacts import Artifacts
 from shoal.runtime.channels.task_visits import TaskVisits
 from shoal.runtime.durability.crash_notes import CrashNotes, Window
 from shoal.runtime.home import Home
+from shoal.runtime.host import Host
 from shoal.runtime.leasing import task_runner
 from shoal.runtime.leasing.task_faults import TRACEBACKS_MAX, TaskFaults
 from shoal.runtime.leasing.task_runner import TaskRunner
@@ -59,8 +60,7 @@ class World:
         self.task_faults = TaskFaults(self.event_log)
         self.tasks = TaskRunner(
             {"process": cast("Driver", self)},
-            self.feed,
-            self.feed,
+            cast("Host", self),
             cast("Artifacts", self),
             cast("MailCalls", self),
             cast("TaskVisits", self),
@@ -71,6 +71,8 @@ class World:
     def feed(self, event: Event) -> None:
         self.told.append(event)
         self.over.set()
+
+    feed_now = feed
 
     def _at(self, place: str) -> None:
         if place in self.raises:

@@ -182,9 +182,8 @@ class Node:
         self.clients = WaitingClients(self.feed, self._is_behind, self.news)
         self.task_faults = faults = TaskFaults(self.event_log)
         self.handling = notes = CrashNotes(home)
-        files, mail, visits = self.artifacts, self.mail, self.visits
         self.tasks = TaskRunner(
-            drivers, self.feed, self.feed_now, files, mail, visits, notes, faults
+            drivers, host, self.artifacts, self.mail, self.visits, notes, faults
         )
         self._lending = LendingWatch(
             self.feed, home.tasks, settings.owner_input, self.tasks.measured

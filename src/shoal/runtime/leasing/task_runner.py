@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from shoal.runtime.artifacts.kept_stdout import KeptStdout
     from shoal.runtime.channels.task_visits import TaskVisits
     from shoal.runtime.durability.crash_notes import CrashNotes
+    from shoal.runtime.host import Host
     from shoal.runtime.leasing.task_faults import TaskFaults
     from shoal.runtime.mail.mail_calls import MailCalls
 
@@ -108,15 +109,14 @@ class TaskRunner:
     def __init__(
         self,
         drivers: Mapping[str, Driver],
-        feed: Callable[[Event], None],
-        feed_now: Callable[[Event], None],
+        host: Host,
         artifacts: Artifacts,
         mail: MailCalls,
         visits: TaskVisits,
         handling: CrashNotes,
         task_faults: TaskFaults,
     ) -> None:
-        """Run attempts with `drivers`; report to `feed`, and ends to `feed_now`.
+        """Run attempts with `drivers`; report to `host`.
 
         `artifacts` fetches what a task needs and stores its outputs; `mail` connects
         it to the other tasks of its job, `visits` to commands of its owner. An
@@ -124,8 +124,8 @@ class TaskRunner:
         `handling` knows which jobs crashed this node before.
         """
         self._drivers = drivers
-        self._feed = feed
-        self._feed_now = feed_now  # A device waits for what comes next.
+        self._feed = host.feed
+        self._feed_now = host.feed_now  # Of an end: a device waits for what comes next.
         self._artifacts = artifacts
         self._mail = mail
         self._visits = visits
