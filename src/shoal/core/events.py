@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from shoal.core.admission.events import AdmissionEffect, AdmissionEvent
+from shoal.core.allocation.events import AllocationEffect, AllocationEvent
 from shoal.core.artifacts.events import ArtifactEffect, ArtifactEvent
 from shoal.core.calls.events import CallEffect, CallEvent
 from shoal.core.channels.events import ChannelEffect, ChannelEvent
@@ -296,6 +297,7 @@ Event = (
     | ArtifactEvent
     | MailEvent
     | AdmissionEvent
+    | AllocationEvent
     | EnvironmentEvent
     | CallEvent
     | HousekeepingEvent
@@ -488,6 +490,7 @@ Effect = (
     | ForwardingEffect
     | MailEffect
     | AdmissionEffect
+    | AllocationEffect
     | EnvironmentEffect
     | CallEffect
     | HousekeepingEffect

@@ -18,6 +18,7 @@ import msgspec
 
 from shoal import failpoints
 from shoal.core.admission.admission_control import AdmissionControl
+from shoal.core.allocation.allocator import Allocator
 from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.calls.call_exchange import CallExchange
 from shoal.core.channels.channels import Channels
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
 
     from shoal.core.durability.journal import Entry
     from shoal.core.events import Effect
+    from shoal.core.machine import Machine
     from shoal.core.membership.members import Admission
     from shoal.core.proximity.network_map import Path
     from shoal.drivers import Driver
@@ -476,7 +478,11 @@ class Node:
         self.proximity = self._make_proximity(worker, blobs)
         others = (self.forwarded_calls, mail, calls, blobs, channels)
         finding = (self.neighbours, self.proximity, self.admission_control)
-        machines = [gossip, *roles, *others, *finding, *sums]
+        machines: list[Machine] = [gossip, *roles, *others, *finding, *sums]
+        self.allocator = None
+        if scheduler is not None:
+            self.allocator = self._make_allocator(scheduler, entries, now)
+            machines.append(self.allocator)
         return Peer(Membership(self.id, roster, grant, entries), machines)
 
     def _make_scheduler(
@@ -495,6 +501,17 @@ class Node:
             zone=zone_of,
             forward=settings.forward,
             rng=self._rng,
+            now=now,
+        )
+
+    def _make_allocator(
+        self, scheduler: Scheduler, entries: list[Entry], now: float
+    ) -> Allocator:
+        return Allocator(
+            self.id,
+            self.roster,
+            journal=entries,
+            own_demand=lambda: scheduler.unmet,
             now=now,
         )
 
@@ -602,6 +619,8 @@ class Node:
             yield DrainSet(on=True)
         if self.peer.scheduler is not None:
             yield from self.peer.scheduler.succession.others.entries()
+        if self.allocator is not None:
+            yield from self.allocator.entries()
 
     def _sweep_outputs(self) -> None:
         """Remove the output of forgotten jobs in the background."""

@@ -48,6 +48,7 @@ from shoal.core.admission.events import (
     HandedOver,
     HandOverRequested,
     InvitationsKept,
+    InvitationWithdrawn,
     Invited,
     JoinApproved,
     JoinAsked,
@@ -167,6 +168,7 @@ class AdmissionControl:
         hears=(
             *(JoinAsked, Invited, JoinApproved, JoinDeclined),
             *(HandOverRequested, AdmissionSigned, InvitationsKept),
+            InvitationWithdrawn,
         ),
     )
 
@@ -228,6 +230,8 @@ class AdmissionControl:
                 return self._on_kept(event, now)
             case Invited():
                 return self._on_invited(event, now)
+            case InvitationWithdrawn():
+                return self._on_withdrawn(event.digest)
             case JoinApproved():
                 self._requests.decide(event.peer, now, accepted=True, owner=event.owner)
             case JoinDeclined():
@@ -531,6 +535,12 @@ class AdmissionControl:
         if flaw := self._book.take(invitation, wall_s):
             return [AnswerInvite(event.token, flaw)]
         return self._write(_Writing(invite=event.token))
+
+    def _on_withdrawn(self, digest: bytes) -> list[Effect]:
+        """Redeem an invitation no more; nobody waits until that is on disk."""
+        if not self._book.drop(digest):
+            return []
+        return [KeepInvitations(self._next_id(), self._book.snapshot())]
 
     def _on_given(
         self, giver: NodeId, given: InvitationGiven, now: float

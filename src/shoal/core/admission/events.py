@@ -37,6 +37,12 @@ class Invited(msgspec.Struct, frozen=True):
     ttl_s: float
 
 
+class InvitationWithdrawn(msgspec.Struct, frozen=True):
+    """Nobody may join any more by the invitation with this digest."""
+
+    digest: bytes
+
+
 class JoinApproved(msgspec.Struct, frozen=True):
     """A person lets in a newcomer that waits; without an owner it is its own."""
 
@@ -128,6 +134,7 @@ class AnnounceRequest(msgspec.Struct, frozen=True):
 AdmissionEvent = (
     JoinAsked
     | Invited
+    | InvitationWithdrawn
     | JoinApproved
     | JoinDeclined
     | HandOverRequested

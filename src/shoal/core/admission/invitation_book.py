@@ -106,6 +106,12 @@ class InvitationBook:
         self._open.append(invitation)
         return ""
 
+    def drop(self, digest: bytes) -> bool:
+        """Forget an invitation; return whether it was here."""
+        before = len(self._open)
+        self._open = [one for one in self._open if one.digest != digest]
+        return len(self._open) < before
+
     def redeem(
         self, found: OpenInvitation, node: NodeId, now: float, revoked_up_to: int
     ) -> str:

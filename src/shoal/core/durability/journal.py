@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from shoal.core.allocation.records import AllocationKept
 from shoal.errors import StoreError
 from shoal.model.ids import (
     Attempt,
@@ -413,6 +414,7 @@ BookEntry = (
     | UsageAdded
     | NeedsKept
     | DrainSet
+    | AllocationKept
     | EndCalled
     | ScheduleMoved
     | RunKept

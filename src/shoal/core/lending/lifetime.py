@@ -83,9 +83,8 @@ class Lifetime:
             self._due.set("look", now + min(LOOK_S, self._idle_s))
         if self._lifetime_s is None:
             return []
-        last_s = min(LAST_S, LAST_SHARE * self._lifetime_s)
         self.ends_at = now + self._lifetime_s
-        self._closes_at = self.ends_at - last_s
+        self._closes_at = self.ends_at - _last_s(self._lifetime_s)
         return self._shorten(now)
 
     def _shorten(self, now: float) -> list[Effect]:
@@ -126,6 +125,15 @@ class Lifetime:
         self._ending = self._ending or reason
         self._due.set("look", now + LOOK_S)
         return [Tell(DrainRequested(grace_s=0.0))]
+
+
+def longest_taken_s(lifetime_s: float) -> int:
+    """Return the longest task that a worker takes at the begin of such a lifetime."""
+    return rounded_down(lifetime_s - _last_s(lifetime_s))
+
+
+def _last_s(lifetime_s: float) -> float:
+    return min(LAST_S, LAST_SHARE * lifetime_s)
 
 
 def rounded_down(left_s: float) -> int:

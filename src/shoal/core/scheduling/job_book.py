@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from msgspec.structs import replace
 
+from shoal.core.allocation.records import AllocationKept
 from shoal.core.dispatch.run_states import EndedRun, TaskRun
 from shoal.core.durability.journal import (
     Adopted,
@@ -584,6 +585,7 @@ class JobBook:
                 | UsageAdded()
                 | NeedsKept()
                 | DrainSet()
+                | AllocationKept()
             ):
                 self._replay_upkeep(entry)
             case RunKept() | TaskKept() | ArrayKept() | ArrayWaits() | RestEnded():

@@ -732,6 +732,11 @@ class Scheduler:
         effects += self.holdings.release(held[len(tasks) :])
         return [*effects, NeedChanged(group.id)]
 
+    @property
+    def unmet(self) -> Mapping[Profile, int]:
+        """What waits here and no known worker can run now: tasks by profile."""
+        return self._discovery.wants
+
     def _match_or_rest(self, now: float) -> list[Effect]:
         """Run a pass, unless many kinds wait and the last one was a moment ago."""
         if now < self._rests_until:

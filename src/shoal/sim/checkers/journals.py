@@ -10,6 +10,7 @@ from typing import Final, final
 
 import msgspec
 
+from shoal.core.allocation.records import AllocationKept
 from shoal.core.durability.journal import (
     Adopted,
     Answered,
@@ -181,7 +182,14 @@ class Journals:
                 self._on_finished(truth, entry)
             case Cancelled() | RestEnded():
                 self._on_cancelled(truth, entry)
-            case Revoked() | UsageAdded() | NeedsKept() | DrainSet() | ScheduleMoved():
+            case (
+                Revoked()
+                | UsageAdded()
+                | NeedsKept()
+                | DrainSet()
+                | ScheduleMoved()
+                | AllocationKept()
+            ):
                 pass  # No task is affected.
             case Removed() | EndCalled():
                 self._on_after_end(truth, entry)

@@ -9,6 +9,8 @@ from typing import final
 
 from shoal.core.admission.admission_control import AdmissionControl
 from shoal.core.admission.invitation_book import InvitationBook
+from shoal.core.allocation.allocator import Allocator
+from shoal.core.allocation.records import AllocationKept
 from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.calls.call_exchange import CallExchange
 from shoal.core.channels.channels import Channels
@@ -24,6 +26,7 @@ from shoal.core.housekeeping.past_needs import PastNeeds, needs_kept
 from shoal.core.housekeeping.usage_ledger import UsageLedger
 from shoal.core.leasing.worker import Worker
 from shoal.core.lending.lifetime import Lifetime
+from shoal.core.machine import Machine
 from shoal.core.mail.task_mail import TaskMail
 from shoal.core.membership.membership import Membership
 from shoal.core.membership.roster import Roster
@@ -90,7 +93,8 @@ def join_roles(
     owner = None if grant is None else grant.owner
     channels = Channels(roster, owner, life.number, scheduler)
     neighbours, proximity = _neighbours(life), _proximity(life, worker, blobs)
-    finding = (neighbours, proximity)
+    finding: tuple[Machine, ...] = (neighbours, proximity)
+    finding += () if scheduler is None else (_allocator(life, roster, scheduler),)
     machines = (gossip, *roles, calls, *others, channels, *finding, usage, needs)
     return Peer(
         Membership(life.spec.id, roster, grant, life.journal),
@@ -113,8 +117,9 @@ def kept_besides(entries: Sequence[Entry]) -> list[Entry]:
     """Return what machines besides the scheduler keep of a journal."""
     drains = [entry for entry in entries if isinstance(entry, DrainSet)][-1:]
     kept = KeptJobs(entries).entries()
+    named = {e.terms.name: e for e in entries if isinstance(e, AllocationKept)}
     sums = (*UsageLedger(entries, 0.0).kept(), *needs_kept(entries))
-    return [*sums, *drains, *kept]
+    return [*sums, *drains, *kept, *named.values()]
 
 
 def _worker(life: NodeLife, roster: Roster) -> Worker | None:
@@ -136,6 +141,16 @@ def _lifetime(life: NodeLife, worker: Worker | None) -> Lifetime | None:
     if worker is None or limits == (None, None):
         return None
     return Lifetime(worker, *limits)
+
+
+def _allocator(life: NodeLife, roster: Roster, scheduler: Scheduler) -> Allocator:
+    return Allocator(
+        life.spec.id,
+        roster,
+        journal=life.journal,
+        own_demand=lambda: scheduler.unmet,
+        now=life.now,
+    )
 
 
 def _admission(life: NodeLife, roster: Roster) -> AdmissionControl:

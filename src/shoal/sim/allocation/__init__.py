@@ -1,0 +1,1 @@
+"""Allocations in virtual time: an engine with a queue, and the promises."""
