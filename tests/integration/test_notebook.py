@@ -90,6 +90,7 @@ def test_ctrl_c_stops_a_notebook_and_brings_what_was_saved(
     os.kill(waits.pid, signal.SIGINT)
     waits.expect("was cancelled before the notebook was up")
     assert waits.end() == 103
+    assert home.json("show", "last")["job"]["reason"] == "Ctrl-C in shoal notebook"
     assert home("notebook", "last", "--gpus", "1").code == 2
     assert home("notebook", "--stop").code == 2
 

@@ -299,7 +299,9 @@ def test_an_initializer_runs_once_in_each_interpreter_for_all_functions(
         single = [executor.submit(loaded, n).result(WAIT_S) for n in range(4)]
         many = list(executor.map(loaded, range(40), chunksize=5, timeout=WAIT_S))
         others = [executor.submit(loaded_too, n).result(WAIT_S) for n in range(4)]
+        shown = repr(executor.submit(loaded, 1))
 
+    assert shown.startswith("<Future loaded: ")
     assert {*single, *many, *others} == {(1, 5, 5)}
 
 

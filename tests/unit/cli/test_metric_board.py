@@ -56,6 +56,23 @@ def test_both_streams_are_watched_to_their_ends(
     assert out.splitlines()[-1].split() == ["1", "8"]
 
 
+@pytest.mark.parametrize("columns", [20, 40, 60, 200])
+def test_no_line_wraps_in_a_narrow_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    names = {f"j.main.{n}": f"learning_rate=0.{n}" for n in range(5)}
+
+    watch([], [piece(task, {"loss": 1.0}, {"loss": 0.5}) for task in names], names)
+
+    lines = capsys.readouterr().out.split("\x1b[2K")[1:]
+    assert len(lines) >= 5 * 11
+    assert max(len(line.partition("\n")[0]) for line in lines) <= max(25, columns - 1)
+    if columns == 200:
+        assert "learning_rate=0.2" in lines[-12]
+
+
 def test_what_fails_in_one_stream_is_raised() -> None:
     def broken() -> Iterator[pb.LogPiece]:
         yield piece("j.main.0", {"loss": 1.0})

@@ -32,6 +32,8 @@ _EMPTY: Final = 0x2800
 MARGIN: Final = 9
 """Columns left of the plot, for its scale."""
 
+WIDTH_MIN, WIDTH_MAX = 25, 72
+
 
 def plot(curves: Sequence[Points], *, width: int = 64, height: int = 10) -> list[str]:
     """Plot curves on one scale; return the lines, none if there is nothing to plot.
@@ -169,7 +171,7 @@ class CurveBoard:
             parts.append(f"without {', '.join(map(str, missing))}")
         return "  ".join(parts)
 
-    def picture(self, width: int = 72, height: int = 10) -> list[str]:
+    def picture(self, width: int = WIDTH_MAX, height: int = 10) -> list[str]:
         """Return headline and curves."""
         curves = [sorted(self.loss.items()), sorted(self.validation.items())]
         shown = plot(curves, width=width, height=height)
@@ -233,7 +235,7 @@ class MetricBoard:
         more = f"  and {len(last) - len(parts)} more" if len(last) > len(parts) else ""
         return f"{name}  " + "  ".join(parts) + more if parts else ""
 
-    def picture(self, width: int = 72, height: int = 10) -> list[str]:
+    def picture(self, width: int = WIDTH_MAX, height: int = 10) -> list[str]:
         """Return headline and curves."""
         shown = plot(
             [*self._points.get(self.shown, {}).values()], width=width, height=height
@@ -264,7 +266,7 @@ def watch(
             echo(remark, err=True)
         printed.remarks.clear()
         if news and is_terminal:
-            drawn = _draw(board.picture(), drawn)
+            drawn = _draw(board, drawn)
         elif news and (board is printed or time.monotonic() > said_s + SAY_S):
             said_s = time.monotonic()
             echo(board.headline())
@@ -299,10 +301,20 @@ def _merged(*streams: Iterable[pb.LogPiece]) -> Iterator[pb.LogPiece]:
             yield piece
 
 
-def _draw(lines: list[str], drawn: int) -> int:
+def _room() -> int:
+    """Return the longest line of this terminal: one that wraps cannot be redrawn."""
+    from shutil import get_terminal_size  # noqa: PLC0415 - Only for people.
+
+    return max(WIDTH_MIN, get_terminal_size().columns - 1)
+
+
+def _draw(board: CurveBoard | MetricBoard, drawn: int) -> int:
     """Redraw in place; return the number of lines."""
+    room = _room()
+    lines = [safe_line(line) for line in board.picture(min(WIDTH_MAX, room))]
+    cut = [line if len(line) <= room else f"{line[: room - 1]}…" for line in lines]
     up = f"\x1b[{drawn}A" if drawn else ""
-    text = "".join(f"\x1b[2K{safe_line(line)}\n" for line in lines)
+    text = "".join(f"\x1b[2K{line}\n" for line in cut)
     sys.stdout.write(up + text)
     sys.stdout.flush()
     return len(lines)

@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from shoal.cli.tasks.sending import Show
 
 REASONS: Final = {
-    signal.SIGINT: "Ctrl-C in shoal run",
-    signal.SIGTERM: "SIGTERM to shoal run",
-    signal.SIGHUP: "the terminal of shoal run was closed",
+    signal.SIGINT: "Ctrl-C in {}",
+    signal.SIGTERM: "SIGTERM to {}",
+    signal.SIGHUP: "the terminal of {} was closed",
 }
 UNREAD: Final = "the output of shoal run was closed"
 
@@ -72,7 +72,7 @@ class StopSignal(KeyboardInterrupt):
 
 
 @contextmanager
-def stopped_by_signals() -> Generator[None]:
+def stopped_by_signals(command: str) -> Generator[None]:
     """Raise `StopSignal` at the first signal that ends a command, and at no other.
 
     Signals come in pairs: from a shell and its terminal, or from a service manager.
@@ -86,7 +86,7 @@ def stopped_by_signals() -> Generator[None]:
         now_s = time.monotonic()
         if first_s is None:
             first_s = now_s
-            raise StopSignal(REASONS[signal.Signals(number)])
+            raise StopSignal(REASONS[signal.Signals(number)].format(command))
         if number == signal.SIGINT and now_s - first_s > AGAIN_S:
             raise KeyboardInterrupt
 
@@ -157,7 +157,7 @@ def run(
     with api.connect(node, home) as client:
         packed = pack(client, spec, quiet=quiet)
         began, id_ = time.monotonic(), new_job_id()
-        with stopped_by_signals():
+        with stopped_by_signals("shoal run"):
             try:
                 job = _submitted(client, packed, id_, watch=watch, quiet=quiet)
                 names = names_of(client.get(id_)) if _has_many_tasks(job) else None

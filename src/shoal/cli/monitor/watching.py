@@ -63,15 +63,16 @@ class Snapshot(NamedTuple):
     """All nodes and the latest jobs, at one moment."""
 
     nodes: tuple[pb.Node, ...]
-    jobs: tuple[pb.Job, ...]  # the latest first, and older ones that go on
+    jobs: tuple[pb.Job, ...]  # those that go on, then the others; the latest first
 
     @property
     def active(self) -> int:
         """How many jobs have not ended."""
-        return sum(
-            job.counts.running + job.counts.waiting + job.counts.blocked > 0
-            for job in self.jobs
-        )
+        return sum(map(_goes_on, self.jobs))
+
+
+def _goes_on(job: pb.Job) -> bool:
+    return job.counts.running + job.counts.waiting + job.counts.blocked > 0
 
 
 def look(source: NodeSource, worker: str = "") -> Snapshot:
@@ -85,7 +86,8 @@ def look(source: NodeSource, worker: str = "") -> Snapshot:
         meant = nodes_called(worker, names) or nodes_called(worker, labels)
         nodes = [n for n in nodes if n.name.id in meant]
         jobs = [j for j in jobs if any(n.id in meant for n in j.nodes)]
-    return Snapshot(tuple(nodes), tuple(reversed(jobs)))
+    latest = sorted(jobs[::-1], key=_goes_on, reverse=True)  # It is stable.
+    return Snapshot(tuple(nodes), tuple(latest))
 
 
 @final

@@ -104,7 +104,8 @@ def notebook(
         else:
             target, packed = new_job_id(), pack(client, _spec(flags))
         session = _Session(client, target, port, is_ours=job is None, as_json=as_json)
-        with stopped_by_signals():  # From here on there may be a job to cancel.
+        # From here on there may be a job to cancel.
+        with stopped_by_signals("shoal notebook"):
             try:
                 if packed:
                     session.submit(packed)

@@ -41,6 +41,7 @@ class Initialized:
         self.function = function
         self.is_ready = False  # whether its variables are as the initializer left them
         self.__name__ = getattr(function, "__name__", "call")
+        self.__qualname__ = getattr(function, "__qualname__", self.__name__)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Call the function; raise `BrokenExecutor` if the initializer failed here."""

@@ -381,6 +381,14 @@ def test_one_worker_is_shown_with_what_runs_there(node: Memory) -> None:
     assert look(node, "nobody") == Snapshot((), ())
 
 
+def test_jobs_that_go_on_are_above_those_that_ended(node: Memory) -> None:
+    one, ended = pb.Counts(waiting=1), pb.Counts(done=1)
+    jobs = [pb.Job(id=id_, counts=one if id_ in "ac" else ended) for id_ in ("abcd")]
+    node.jobs = lambda **_: pb.ListReply(jobs=jobs)  # type: ignore[method-assign]
+
+    assert [job.id for job in look(node).jobs] == ["c", "a", "d", "b"]
+
+
 def test_curves_begin_before_anybody_looked_and_go_on_from_there() -> None:
     curves = MonitorCurves()
 
