@@ -86,7 +86,8 @@ def look(source: NodeSource, worker: str = "") -> Snapshot:
         meant = nodes_called(worker, names) or nodes_called(worker, labels)
         nodes = [n for n in nodes if n.name.id in meant]
         jobs = [j for j in jobs if any(n.id in meant for n in j.nodes)]
-    latest = sorted(jobs[::-1], key=_goes_on, reverse=True)  # It is stable.
+    latest = jobs[::-1]
+    latest.sort(key=_goes_on, reverse=True)  # It keeps the order of equal ones.
     return Snapshot(tuple(nodes), tuple(latest))
 
 
