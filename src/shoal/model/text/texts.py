@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final
 
 from shoal.model.text.bounds import UNSEEN
 
 REPLACEMENT: Final = "?"
+LINES_AND_TABS: Final = r"(?![\n\t])"
 
-_UNNAMED: Final = re.compile(rf"[{UNSEEN}\ud800-\udfff]")
-_UNSEEN: Final = re.compile(rf"(?![\n\t])[{UNSEEN}\ud800-\udfff]")
+
+@functools.cache
+def _unseen(but: str) -> re.Pattern[str]:
+    """Return what finds unseen characters; to make it takes longer than most commands.
+
+    Few texts hold any, so it is made only when one does.
+    """
+    return re.compile(rf"{but}[{UNSEEN}\ud800-\udfff]")
 
 
 def cleaned(text: str) -> str:
     """Return `text` with what steers a terminal replaced; lines and tabs stay."""
-    return text if text.isprintable() else _UNSEEN.sub(REPLACEMENT, text)
+    return text if text.isprintable() else _unseen(LINES_AND_TABS).sub(REPLACEMENT, text)
 
 
 def one_line(text: str) -> str:
     """Return the same without lines and tabs, as names are."""
-    return text if text.isprintable() else _UNNAMED.sub(REPLACEMENT, text)
+    return text if text.isprintable() else _unseen("").sub(REPLACEMENT, text)
 
 
 def is_utf8(text: str) -> bool:
