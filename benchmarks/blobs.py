@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client import shipping
 from shoal.api.client.client import Client
-from shoal.blobs.packing import name_only
+from shoal.blobs.packing import Naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,7 @@ def hashed(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
-            name_only(descriptor)
+            Naming().name(descriptor)
             os.close(descriptor)
 
 

@@ -104,7 +104,7 @@ def test_a_member_of_another_owner_gets_no_files_of_others(far: Far) -> None:
     folder.mkdir()
     (folder / "data").write_text("of the owner of the node")
     far.server.ok("run", "-q", "--workdir", str(folder), "--", "true")
-    [file] = packing.pack_workdir(folder, packing.name_only, 1 << 20).entries
+    [file] = packing.pack_workdir(folder, packing.Naming().name, 1 << 20).entries
     pia = far.member("pia", "submit", owner="pia")
     [missing, refusal] = far.python(
         pia,

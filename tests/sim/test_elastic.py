@@ -125,7 +125,10 @@ def test_the_published_workload_ends_under_each_policy_and_soonest_by_goodput() 
     assert means["fifo"] < means["blind"]
     assert found["sia"].gpu_hours < found["las"].gpu_hours
     assert found["fifo"].restarts == found["blind"].restarts == 0
-    assert replay_elastic(jobs, SIA_CLUSTER, "sia") == found["sia"]
+    ended: list[int] = []
+    assert replay_elastic(jobs, SIA_CLUSTER, "sia", ended.append) == found["sia"]
+    assert ended == sorted(ended), "who watches sees how many have ended"
+    assert ended[-1] == len(jobs)
 
 
 @pytest.mark.parametrize(

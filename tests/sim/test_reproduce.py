@@ -101,6 +101,16 @@ def test_every_kind_of_record_is_reproduced_from_files_of_our_own(
     assert out.count(" ok") == 3
 
 
+def test_results_are_told_as_they_come(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduced(folder, BATCH, FILL, PREEMPTIVE)
+
+    told = capsys.readouterr().err.splitlines()
+    came = [line.split()[0] for line in told if "ours" in line]
+    assert came == ["B", "A", "C"]  # One process replays them one after the other.
+
+
 def test_one_record_outside_its_tolerance_makes_the_command_fail(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ import os
 import stat
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
@@ -64,10 +64,12 @@ def pack_workdir(
     name: Callable[[int], BlobId],
     bytes_max: int = WORKDIR_BYTES_MAX,
     outputs: Iterable[str] = (),
+    expect: Callable[[int], None] = lambda _bytes: None,
 ) -> Packed:
     """Return all of a folder that is not ignored; raise `UsageError` if it is much.
 
-    What `outputs` name stays at home: an earlier run made it.
+    What `outputs` name stays at home: an earlier run made it. `expect` is told how many
+    bytes the files have before the first is read.
     """
     if not root.is_dir():
         raise UsageError(
@@ -86,6 +88,7 @@ def pack_workdir(
         found = [e for e in everything if not earlier.leaves_out(e.path, e.size)]
         found += [PackedFolder(folder, "folder") for folder in earlier.folders]
         _refuse_much(root, found, bytes_max)
+        expect(sum(each.size for each in found))
         packed = _packed(root, found, name)
         notes = (*_much(found), *earlier.notes(), *packed.notes)
         return Packed(packed.entries, notes)
@@ -256,12 +259,28 @@ def _packed(
     return Packed(tuple(entries.values()), tuple(notes[:NOTES_MAX]))
 
 
-def name_only(descriptor: int) -> BlobId:
-    """Return the name of an open file, and keep nothing."""
-    hasher = Hasher()
-    while data := os.read(descriptor, READ_BYTES):
-        hasher.update(data)
-    return hasher.name()
+@final
+class Naming:
+    """Names files by their bytes, and tells how many of them have been read."""
+
+    def __init__(
+        self, told: Callable[[int, int], None] = lambda _done, _total: None
+    ) -> None:
+        self._told = told
+        self._done = self._total = 0
+
+    def expect(self, total: int) -> None:
+        """Note how many bytes all files have."""
+        self._total = total
+
+    def name(self, descriptor: int) -> BlobId:
+        """Return the name of an open file, and keep nothing."""
+        hasher = Hasher()
+        while data := os.read(descriptor, READ_BYTES):
+            hasher.update(data)
+            self._done += len(data)
+            self._told(min(self._done, self._total), self._total)
+        return hasher.name()
 
 
 def _refuse_much(root: Path, found: list[PackedFolder], bytes_max: int) -> None:

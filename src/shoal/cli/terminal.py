@@ -8,7 +8,11 @@ and `task_output` write to stdout and stderr.
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
+
+CLEAR_LINE: Final = "\r\x1b[K"
 
 
 def safe_line(text: str) -> str:
@@ -42,6 +46,11 @@ def echo_lines(text: str, *, err: bool = False) -> None:
 def echo_styled(line: str, *, err: bool = False) -> None:
     """Print a line with our colours; its texts have passed `safe_line`."""
     click.echo(line, err=err)
+
+
+def clear_line(*, err: bool = False) -> None:
+    """Make room for a line where a bar is drawn."""
+    click.echo(CLEAR_LINE, nl=False, err=err)
 
 
 def _shown(letter: str) -> str:

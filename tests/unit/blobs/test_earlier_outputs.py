@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 from tests.unit.blobs.test_packing import fill
 
-from shoal.blobs.packing import name_only, pack_workdir
+from shoal.blobs.packing import Naming, pack_workdir
 
 
 def sent(root: Path, *outputs: str) -> list[str]:
-    packed = pack_workdir(root, name_only, outputs=outputs)
+    packed = pack_workdir(root, Naming().name, outputs=outputs)
     return sorted(
         f"{e.path}/" if e.kind == "folder" else e.path for e in packed.entries
     )
@@ -53,7 +53,7 @@ def test_what_is_left_out_is_said_with_its_size_and_a_remedy(tmp_path: Path) -> 
     fill(tmp_path, "a.py", "out/one", "out/deep/two")
     (tmp_path / "out" / "big").write_bytes(bytes(1_500_000))
 
-    [note] = pack_workdir(tmp_path, name_only, outputs=["out/"]).notes
+    [note] = pack_workdir(tmp_path, Naming().name, outputs=["out/"]).notes
 
     assert note == (
         "left out: 3 files (1.5 MB) of out/, an output that this job makes itself; a "

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.blobs import packing, trees, unpacking
-from shoal.blobs.packing import name_only, pack_outputs, pack_path, pack_workdir
+from shoal.blobs.packing import Naming, pack_outputs, pack_path, pack_workdir
 from shoal.blobs.store import BlobStore
 from shoal.errors import ShoalError, UsageError
 
@@ -22,7 +22,7 @@ def fill(root: Path, *paths: str) -> Path:
 
 
 def names(root: Path) -> list[str]:
-    return sorted(entry.path for entry in pack_workdir(root, name_only).entries)
+    return sorted(entry.path for entry in pack_workdir(root, Naming().name).entries)
 
 
 def store_in(path: Path) -> BlobStore:
@@ -120,7 +120,7 @@ def test_the_same_folder_has_the_same_tree_wherever_it_is(tmp_path: Path) -> Non
     one = fill(tmp_path / "one", "b", "a/x", "c/y")
     other = fill(tmp_path / "other", "c/y", "a/x", "b")
 
-    left, right = (pack_workdir(root, name_only).entries for root in (one, other))
+    left, right = (pack_workdir(root, Naming().name).entries for root in (one, other))
 
     assert trees.make(SALT, left) == trees.make(SALT, right)
 
@@ -133,7 +133,7 @@ def test_what_leads_out_or_is_no_file_stays_and_is_said(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
 
-        packed = pack_workdir(tmp_path, name_only)
+        packed = pack_workdir(tmp_path, Naming().name)
 
     assert [entry.path for entry in packed.entries] == ["a"]
     assert len(packed.notes) == 4
@@ -144,7 +144,7 @@ def test_a_name_that_is_no_text_stays_and_is_said(tmp_path: Path) -> None:
     fill(tmp_path, "a")
     (Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff"))).write_text("x")
 
-    packed = pack_workdir(tmp_path, name_only)
+    packed = pack_workdir(tmp_path, Naming().name)
 
     assert [entry.path for entry in packed.entries] == ["a"]
     assert len(packed.notes) == 1
@@ -157,7 +157,7 @@ def test_a_folder_that_is_too_large_names_the_largest_in_it(tmp_path: Path) -> N
         (tmp_path / name).write_bytes(bytes(size))
 
     with pytest.raises(UsageError) as caught:
-        pack_workdir(tmp_path, name_only, bytes_max=1_000_000)
+        pack_workdir(tmp_path, Naming().name, bytes_max=1_000_000)
 
     assert "has 5 MB in 4 files" in caught.value.what
     assert "data/ (5 MB), m.pt (999 bytes)" in (caught.value.because or "")
@@ -166,14 +166,14 @@ def test_a_folder_that_is_too_large_names_the_largest_in_it(tmp_path: Path) -> N
 
 def test_a_workdir_that_is_not_there_is_an_error_of_the_user(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no folder"):
-        pack_workdir(tmp_path / "nowhere", name_only)
+        pack_workdir(tmp_path / "nowhere", Naming().name)
 
 
 # Outputs of a task, which may have laid traps.
 
 
 def outputs(root: Path, *patterns: str) -> tuple[list[str], tuple[str, ...]]:
-    packed = pack_outputs(root, patterns, name_only, 1 << 30)
+    packed = pack_outputs(root, patterns, Naming().name, 1 << 30)
     return sorted(entry.path for entry in packed.entries), packed.notes
 
 
@@ -216,7 +216,7 @@ def test_what_is_not_there_is_not_told_of_a_task_that_may_lack_it(
 ) -> None:
     fill(tmp_path, "a")
 
-    packed = pack_outputs(tmp_path, ["a", "b"], name_only, 1 << 20, may_lack=True)
+    packed = pack_outputs(tmp_path, ["a", "b"], Naming().name, 1 << 20, may_lack=True)
 
     assert [each.path for each in packed.entries] == ["a"]
     assert packed.notes == ()
@@ -226,7 +226,7 @@ def test_outputs_have_a_limit(tmp_path: Path) -> None:
     fill(tmp_path, "a")
 
     with pytest.raises(ShoalError, match="the outputs have 1 bytes in 1 files"):
-        pack_outputs(tmp_path, ["a"], name_only, 0)
+        pack_outputs(tmp_path, ["a"], Naming().name, 0)
 
 
 def test_a_checkpoint_is_a_file_or_a_folder_and_nothing_else(tmp_path: Path) -> None:
@@ -234,14 +234,16 @@ def test_a_checkpoint_is_a_file_or_a_folder_and_nothing_else(tmp_path: Path) -> 
     (tmp_path / "trap").symlink_to("/etc")
 
     def found(path: str) -> list[str]:
-        return [entry.path for entry in pack_path(tmp_path, path, name_only).entries]
+        return [
+            entry.path for entry in pack_path(tmp_path, path, Naming().name).entries
+        ]
 
     assert found("ckpt/") == ["ckpt/a", "ckpt/b"]
     assert found("./step.pt") == ["step.pt"]
     assert found("trap") == []
     for path in ("../x", "/etc/passwd", "trap/passwd", "nothing", ""):
         with pytest.raises(ShoalError):
-            pack_path(tmp_path, path, name_only)
+            pack_path(tmp_path, path, Naming().name)
 
 
 def test_a_tree_is_laid_over_files_but_never_through_links(tmp_path: Path) -> None:
@@ -290,4 +292,20 @@ def test_outputs_deeper_than_a_tree_are_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "/".join(["d"] * (trees.DEPTH_MAX + 3))).mkdir(parents=True)
 
     with pytest.raises(ShoalError, match="more than 64 folders deep"):
-        pack_outputs(tmp_path, ["**"], name_only, 1 << 20)
+        pack_outputs(tmp_path, ["**"], Naming().name, 1 << 20)
+
+
+def test_reading_a_folder_tells_how_far_it_is(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * (packing.READ_BYTES + 1))
+    (tmp_path / "small").write_bytes(b"y" * 5)
+    told: list[tuple[int, int]] = []
+
+    naming = Naming(lambda done, total: told.append((done, total)))
+    pack_workdir(tmp_path, naming.name, expect=naming.expect)
+
+    total = packing.READ_BYTES + 6
+    assert told == [
+        (packing.READ_BYTES, total),
+        (packing.READ_BYTES + 1, total),
+        (total, total),
+    ]

@@ -2,7 +2,14 @@
 
 import pytest
 
-from shoal.cli.display.progress import LINE_S, SHOWN_AFTER_S, ProgressDisplay
+from shoal.api import shoal_pb2 as pb
+from shoal.cli.display.progress import (
+    LINE_S,
+    SHOWN_AFTER_S,
+    ProgressDisplay,
+)
+from shoal.cli.jobs.wait import Watched
+from shoal.cli.terminal import CLEAR_LINE
 
 
 class Clock:
@@ -60,3 +67,53 @@ def test_a_terminal_has_a_bar(
         progress.told(10, 10)
 
     assert "uploading" in capsys.readouterr().err
+
+
+def test_a_further_step_counts_and_times_anew(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock()
+
+    with ProgressDisplay("submitting", clock=clock) as progress:
+        for step in ("reading", "uploading"):
+            for done in range(1, 12):
+                clock.now += 1.0
+                progress.step(step, done, 20)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "reading: 11 of 20 · time left 8 s",
+        "uploading: 11 of 20 · time left 8 s",
+    ]
+
+
+def test_a_result_is_told_on_a_line_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    clock = Clock()
+
+    with ProgressDisplay("replaying", clock=clock) as progress:
+        clock.now += 2.0
+        progress.told(5, 10)
+        progress.say("record 5: ok")
+
+    assert f"{CLEAR_LINE}record 5: ok\n" in capsys.readouterr().err
+
+
+def test_waiting_counts_the_tasks_of_all_jobs_that_were_looked_at(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock()
+
+    with ProgressDisplay("tasks that ended", clock=clock) as progress:
+        watched = Watched(progress)
+        for done in (0, 3, 9):
+            clock.now += 6.0
+            watched.see(pb.Job(id="a", counts=pb.Counts(done=done, running=9 - done)))
+        clock.now += 6.0
+        watched.see(pb.Job(id="b", counts=pb.Counts(failed=1, waiting=8)))
+
+    assert capsys.readouterr().err.splitlines() == [
+        "tasks that ended: 3 of 9 · time left 24 s",
+        "tasks that ended: 10 of 18 · time left 19 s",
+    ]

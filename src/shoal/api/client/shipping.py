@@ -7,6 +7,7 @@ in the user's folder is followed and nothing lands outside it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from pathlib import Path
@@ -37,8 +38,16 @@ TREE: Final = "tree:"
 LIMIT_VARIABLE: Final = "SHOAL_WORKDIR_MAX"
 
 
+READING: Final = "reading the workdir"
+UPLOADING: Final = "uploading"
+
+
 def unheard(done: int, total: int) -> None:
     """Take how many bytes of how many have moved, and tell nobody."""
+
+
+def unheard_step(step: str, done: int, total: int) -> None:
+    """Take the same of a step, and tell nobody."""
 
 
 class Shipped(msgspec.Struct, frozen=True):
@@ -55,16 +64,20 @@ def ship(
     client: Client,
     folder: Path,
     outputs: Iterable[str] = (),
-    moved: Callable[[int, int], None] = unheard,
+    moved: Callable[[str, int, int], None] = unheard_step,
 ) -> Shipped:
     """Upload a folder, except ignored files and outputs of earlier runs.
 
-    `moved` is told how many bytes of how many have left. Returns its tree and counts.
+    `moved` is told the step, and how many bytes of how many have been read or have
+    left. Returns its tree and counts.
     """
     paths: dict[BlobId, Path] = {}
     limit = os.environ.get(LIMIT_VARIABLE)
     bytes_max = parse_size(limit) if limit else packing.WORKDIR_BYTES_MAX
-    packed = packing.pack_workdir(folder, packing.name_only, bytes_max, outputs)
+    reading = packing.Naming(functools.partial(moved, READING))
+    packed = packing.pack_workdir(
+        folder, reading.name, bytes_max, outputs, reading.expect
+    )
     for entry in packed.entries:
         if entry.kind in ("file", "program"):
             paths[BlobId(entry.to)] = folder / entry.path
@@ -78,7 +91,8 @@ def ship(
     if missing or is_new:
         parts = _parts(missing, {name: listing} if is_new else {})
         total = sum(size_of(blob) or 0 for blob in missing)
-        sent_bytes = client.put_blobs(_counted(parts, total, moved)).bytes
+        sent = functools.partial(moved, UPLOADING)
+        sent_bytes = client.put_blobs(_counted(parts, total, sent)).bytes
     return Shipped(
         tree=TREE + name,
         files=len(paths),
@@ -91,12 +105,12 @@ def ship(
 def ship_all(
     client: Client,
     spec: dict[str, object],
-    moved: Callable[[int, int], None] = unheard,
+    moved: Callable[[str, int, int], None] = unheard_step,
 ) -> dict[str, Shipped]:
     """Upload every `workdir` of a spec and replace it, in place, by its tree.
 
-    `moved` is told how many bytes of how many have left. Returns what was sent, by
-    folder. Folders are relative to the current directory.
+    `moved` is told the step, and how many bytes of how many are done. Returns what was
+    sent, by folder. Folders are relative to the current directory.
     """
     shipped: dict[str, Shipped] = {}
     steps = cast("dict[str, dict[str, object]]", spec.get("steps") or {})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 import click
 
 from shoal.cli.options import talk
+from shoal.cli.terminal import clear_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,14 @@ class ProgressDisplay:
         self._began_at = self._line_at = self._clock()
         return self
 
+    def step(self, label: str, done: int, total: int) -> None:
+        """Show how far a step is; another one than before counts and times anew."""
+        if label != self._label:
+            self._end_bar()
+            self._label, self._done = label, 0
+            self._began_at = self._line_at = self._clock()
+        self.told(done, total)
+
     def told(self, done: int, total: int) -> None:
         """Show that `done` of `total` parts are done."""
         now = self._clock()
@@ -61,6 +70,12 @@ class ProgressDisplay:
             parts = f"{self._unit(done)} of {self._unit(total)}"
             talk(f"{self._label}: {parts} · time left {left}")
 
+    def say(self, text: str) -> None:
+        """Tell a result that has come, above the bar."""
+        if self._bar is not None:
+            clear_line(err=True)
+        talk(text, quiet=self._quiet)
+
     def _move_bar(self, done: int, total: int) -> None:
         if self._bar is None:
             self._bar = click.progressbar(
@@ -73,8 +88,12 @@ class ProgressDisplay:
         self._done = max(self._done, done)
 
     def __exit__(self, *exception: object) -> None:
+        self._end_bar()
+
+    def _end_bar(self) -> None:
         if self._bar is not None:
-            self._bar.__exit__(*exception)
+            self._bar.__exit__(None, None, None)
+            self._bar = None
 
 
 def _span(seconds: float) -> str:

@@ -102,7 +102,7 @@ def pack(client: api.Client, spec: str, *, quiet: bool = False) -> str:
         from shoal.api.client.shipping import ship_all  # noqa: PLC0415 - Slow to import.
 
         with ProgressDisplay("uploading", quiet=quiet, unit=size_text) as progress:
-            sent_all = ship_all(client, document, progress.told)
+            sent_all = ship_all(client, document, progress.step)
         for folder, shipped in sent_all.items():
             sent = f"{shipped.sent_files} of {shipped.files} files"
             amount = size_text(shipped.sent_bytes)

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from shoal.cli.display.printing import echo_json, echo_table
+from shoal.cli.display.progress import ProgressDisplay
 from shoal.cli.options import json_option, quiet_option, talk
 from shoal.errors import UsageError, did_you_mean
 from shoal.lab.elastic.allocation import POLICIES
@@ -57,7 +58,15 @@ def goodput(
     cluster = _cluster(gpus)
     names = _policies(policy)
     found = _drawn(jobs, hours, seed) if workload is None else read_jobs(workload)
-    results = [replay_elastic(found, cluster, name) for name in names]
+    results: list[ElasticResult] = []
+    with ProgressDisplay("replaying jobs", quiet=quiet) as progress:
+        for name in names:
+            before = len(results) * len(found)
+
+            def told(ended: int, before: int = before) -> None:
+                progress.told(before + ended, len(names) * len(found))
+
+            results.append(replay_elastic(found, cluster, name, told))
     if as_json:
         rows = [msgspec.to_builtins(result) for result in results]
         echo_json({"workload": str(workload or "drawn"), "policies": rows})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import click
 import msgspec
@@ -53,6 +53,7 @@ from shoal.lab.traces.values import Cluster, TraceJob
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from shoal.lab.replay.published_results import PublishedResult
     from shoal.lab.replay.reproduction import Part
 
 SLOTS: Final = 256
@@ -100,7 +101,9 @@ def reproduce(
     if not records:
         raise UsageError("there are no records to reproduce")
     parts = [parts_of(record, folder) for record in records]
-    figures = _computed(wanted_of(records, parts), processes, quiet=quiet)
+    awaited = _Awaited(records, parts)
+    wanted = wanted_of(records, parts)
+    figures = _computed(wanted, awaited, processes, quiet=quiet)
     results = results_of(records, parts, figures)
     if as_json:
         echo_json(_results_json(results))
@@ -113,7 +116,11 @@ def reproduce(
 
 
 def _computed(
-    wanted: dict[Part, list[tuple[str, int]]], processes: int | None, *, quiet: bool
+    wanted: dict[Part, list[tuple[str, int]]],
+    awaited: _Awaited,
+    processes: int | None,
+    *,
+    quiet: bool,
 ) -> dict[tuple[Part, str, int], float]:
     """Do all replays, and show how far they are; return their figures."""
     count = min(processes or os.cpu_count() or 1, len(wanted))
@@ -122,22 +129,61 @@ def _computed(
     figures: dict[tuple[Part, str, int], float] = {}
     with ProgressDisplay("replaying", quiet=quiet, shown_after_s=0) as progress:
         progress.told(0, len(wanted))
-        replays = zip(wanted.items(), _mapped(wanted, count), strict=True)
-        for done, ((part, metrics), values) in enumerate(replays, start=1):
-            for (name, demand_pct), value in zip(metrics, values, strict=True):
+        for done, (part, values) in enumerate(_replayed(wanted, count), start=1):
+            for (name, demand_pct), value in zip(wanted[part], values, strict=True):
                 figures[part, name, demand_pct] = value
+            for result in awaited.completed_by(part, figures):
+                progress.say(_line_of(result))
             progress.told(done, len(wanted))
     return figures
 
 
-def _mapped(
+@final
+class _Awaited:
+    """Records, and what each of them still waits for."""
+
+    def __init__(
+        self, records: Sequence[PublishedResult], parts: Sequence[Sequence[Part]]
+    ) -> None:
+        self._left = [
+            (record, needed, set(needed))
+            for record, needed in zip(records, parts, strict=True)
+        ]
+
+    def completed_by(
+        self, part: Part, figures: dict[tuple[Part, str, int], float]
+    ) -> list[Reproduction]:
+        """Return the results that were complete only with this replay."""
+        found: list[Reproduction] = []
+        for record, needed, left in self._left:
+            if part in left:
+                left.discard(part)
+                if not left:
+                    found += results_of([record], [needed], figures)
+        return found
+
+
+def _line_of(result: Reproduction) -> str:
+    record = result.record
+    trace = Path(record.trace).name.split(".")[0]
+    verdict = "ok" if result.within else "OUTSIDE"
+    return (
+        f"{record.table} {trace} {record.policy} {record.options} {record.metric}: "
+        f"published {record.value:.3f}, ours {result.ours:.3f}, {verdict}"
+    )
+
+
+def _replayed(
     wanted: dict[Part, list[tuple[str, int]]], processes: int
-) -> Iterable[list[float]]:
+) -> Iterable[tuple[Part, list[float]]]:
+    """Yield what each replay gave, as it comes."""
     if processes == 1:
-        yield from map(figures_of, wanted.keys(), wanted.values())
+        yield from ((part, figures_of(part, each)) for part, each in wanted.items())
         return
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        yield from pool.map(figures_of, wanted.keys(), wanted.values())
+        ours = {pool.submit(figures_of, *each): each[0] for each in wanted.items()}
+        for replay in as_completed(ours):
+            yield ours[replay], replay.result()
 
 
 def _echo_results(results: Sequence[Reproduction]) -> None:

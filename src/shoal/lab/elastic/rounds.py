@@ -18,7 +18,7 @@ from shoal.lab.elastic.allocation import (
 from shoal.lab.elastic.goodput import PROGRAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shoal.lab.elastic.allocation import Choice
     from shoal.lab.elastic.goodput import GpuKind
@@ -42,9 +42,12 @@ class ElasticResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replay_elastic(
-    jobs: Sequence[ElasticJob], cluster: tuple[GpuKind, ...], policy: str
+    jobs: Sequence[ElasticJob],
+    cluster: tuple[GpuKind, ...],
+    policy: str,
+    told: Callable[[int], None] = lambda _ended: None,
 ) -> ElasticResult:
-    """Replay a workload under a policy."""
+    """Replay a workload under a policy; `told` hears how many jobs have ended."""
     _require_room(jobs, cluster, policy)
     allocate, is_elastic = POLICIES[policy], policy == "sia"
     coming = list(reversed(jobs))
@@ -72,6 +75,7 @@ def replay_elastic(
                 ended.append((state, end_s))
         states = still
         now_s += ROUND_S
+        told(len(ended))
     times_h = sorted((end_s - state.came_s) / 3_600 for state, end_s in ended)
     return ElasticResult(
         policy=policy,

@@ -9,7 +9,7 @@ from typing import Final
 from shoal.model.text.bounds import UNSEEN
 
 REPLACEMENT: Final = "?"
-LINES_AND_TABS: Final = r"(?![\n\t])"
+BUT_LINES: Final = r"(?![\n\t])"
 
 
 @functools.cache
@@ -23,7 +23,7 @@ def _unseen(but: str) -> re.Pattern[str]:
 
 def cleaned(text: str) -> str:
     """Return `text` with what steers a terminal replaced; lines and tabs stay."""
-    return text if text.isprintable() else _unseen(LINES_AND_TABS).sub(REPLACEMENT, text)
+    return text if text.isprintable() else _unseen(BUT_LINES).sub(REPLACEMENT, text)
 
 
 def one_line(text: str) -> str:
