@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.model.capability import capability_keys, lookup_keys
+from shoal.model.directory.capability import capability_keys, lookup_keys
 from shoal.model.resources import (
     GIB,
     Allocation,

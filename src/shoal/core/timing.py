@@ -19,7 +19,7 @@ LOOK_AROUND_S: Final = 0.1  # before a gang is placed, others may say what they 
 PATIENCE_S: Final = 120.0  # gangs are taken to run so long, if none has ended here yet
 PATIENCE_MIN_S: Final = 5.0  # and never shorter
 PATIENCE_MAX_S: Final = 300.0  # a gang waits no longer for a good place
-ROUND_PAUSE: Final = Backoff(0.5, 8.0, spread=(0.5, 1.0))  # between two rounds
+ROUND_PAUSE: Final = Backoff(0.1, 8.0, spread=(0.5, 1.0))  # between two rounds
 ROOM_PAUSE_S: Final = 25.0  # between two rounds of a gang for which there is no room
 
 LEASE_S: Final = 15.0  # a committed lease lives between renewals

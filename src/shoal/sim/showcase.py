@@ -80,6 +80,8 @@ def competing_gangs(
     size: int = 8,
     slots: int = 40,
     loss: float = 0.1,
+    run_s: float = 3.0,
+    every_s: float = 20.0,
 ) -> GangFigures:
     """Run schedulers whose gangs cannot all run at once."""
     nodes = [_node(f"s{n}", ("scheduler",)) for n in range(schedulers)]
@@ -87,9 +89,9 @@ def competing_gangs(
     errands: list[Errand] = []
     for n in range(schedulers):
         for k in range(gangs_each):
-            at_s = 3.0 + 20.0 * k + 0.1 * n
+            at_s = 3.0 + every_s * (k + n / 200)
             errands.append(_gang(f"g{n}-{k}", size, NodeId(f"s{n}"), at_s))
-    script = _script(nodes, errands, run_s=3.0, loss=loss, until_s=300.0)
+    script = _script(nodes, errands, run_s=run_s, loss=loss, until_s=300.0)
     trial = SeedTrial(seed, script)
     notes = ShowcaseNotes(trial.world.agenda)
     trial.world.scene.tap = notes.tap

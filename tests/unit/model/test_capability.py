@@ -1,4 +1,4 @@
-from shoal.model.capability import capability_keys, lookup_keys
+from shoal.model.directory.capability import capability_keys, lookup_keys
 from shoal.model.resources import GIB, Capacity, Device, GpuNeed, Profile
 
 SERVER = Capacity(

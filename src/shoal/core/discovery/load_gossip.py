@@ -9,6 +9,12 @@ neighbours are given, such as the edges of a spanning tree (`NeighboursChanged`)
 each is told once; or `fan_out` of the linked peers are drawn anew for each round, and a
 rumour is told for `repeats` rounds.
 
+In a shoal of more than `known_max` nodes nobody can know all workers, so a rumour goes
+a few hops only. There a node tells the same `fan_out * repeats` peers each time, once,
+for as long as they are linked. So what a worker says next reaches those who heard what
+it said before. If peers were drawn anew, news would reach others each time, and most of
+what a node believes would be out of date.
+
 A rumour is a hint: it only suggests which worker to ask. But a rumour that a worker is
 full keeps others from asking it. So each worker signs what it says, and an unsigned
 rumour, as older nodes send it, counts only until a signed one is heard.
@@ -118,6 +124,8 @@ class LoadGossip:
         self._signatures: dict[NodeId, bytes] = {}  # of what is known, or nothing
         self._news: dict[NodeId, _News] = {}
         self._linked: dict[NodeId, None] = {}
+        self._audience: list[NodeId] = []  # whom we tell in a large shoal
+        self._is_large = False  # whether there are more nodes than can be known
         self._hops: int | None = None  # None until the size of the shoal is known
         self._due: float | None = None
 
@@ -228,7 +236,7 @@ class LoadGossip:
             self._news.pop(about, None)
             return
         told_by = [] if peer is None else [peer]
-        self._news[about] = _News(self._hood.repeats, told_by)
+        self._news[about] = _News(1 if self._is_large else self._hood.repeats, told_by)
         if self._due is None:
             # Nobody keeps step: a round begins somewhere in the next interval.
             pause_s = self._hood.interval_s * self._rng.uniform(0.5, 1.0)
@@ -278,7 +286,7 @@ class LoadGossip:
 
     def _tell_drawn(self) -> list[Effect]:
         """Send the rumours with rounds left to a random draw of neighbours."""
-        drawn = self._draw()
+        drawn = self._keep_audience() if self._is_large else self._draw()
         if not drawn:
             self._news.clear()
             return []
@@ -313,6 +321,15 @@ class LoadGossip:
                 drawn[peer] = None
         return list(drawn)
 
+    def _keep_audience(self) -> list[NodeId]:
+        """Return whom we tell in a large shoal; others only follow those that left."""
+        linked, most = self._linked, self._hood.fan_out * self._hood.repeats
+        self._audience = [peer for peer in self._audience if peer in linked]
+        if (lacking := most - len(self._audience)) > 0:
+            others = [peer for peer in linked if peer not in self._audience]
+            self._audience += self._rng.sample(others, min(lacking, len(others)))
+        return self._audience
+
     def _passed_on(self, about: NodeId, news: _News) -> Rumour:
         """Build the rumour as it is passed on; it is the same in every round."""
         rumour = self._known[about]
@@ -331,6 +348,9 @@ class LoadGossip:
             self._news.pop(about, None)
 
     def _on_size(self, nodes: int) -> None:
+        hood = self._hood
+        chooses = hood.fixed is None and hood.drawn_from is None
+        self._is_large = chooses and nodes > hood.known_max
         self._hops = self._hops_for(nodes)
         for news in self._news.values():
             news.passed = None  # It may go less far, or further.

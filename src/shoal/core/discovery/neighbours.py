@@ -10,7 +10,9 @@ for other members, and links to those until it has `LINKS_WANTED`:
 - `Announcement` -> the scheduler that announces can be dialled from now on.
 
 While it has fewer than `LINKS_FEW` links it tries all known members, and asks a few
-neighbours, every `KNOCK_S`; otherwise every `ASK_S`. A small shoal is fully linked.
+neighbours, every `KNOCK_S`; otherwise every `ASK_S`. A small shoal is fully linked. A
+node with `LINKS_WANTED` tries only its gates and one known member, by chance: links
+cost, but two halves of a shoal that was cut must find each other again.
 
 The host keeps the members that were met (`KeepMembers`); all else is forgotten in a
 crash. Bounded are the gates and the members known, and the links that it opens itself.
@@ -156,9 +158,14 @@ class Neighbours:
         Not only one: it may never answer, and nobody would notice for a minute.
         """
         effects: list[Effect] = []
-        for peer, addresses in self.known:
-            if peer not in self._linked:
-                effects += [LearnAddresses(peer, addresses), ReachPeer(peer)]
+        unlinked = [each for each in self.known if each[0] not in self._linked]
+        if not self._wants_more():
+            gates = self.known.gates
+            others = [each for each in unlinked if each[0] not in gates]
+            one = [self._rng.choice(others)] if others else []
+            unlinked = [each for each in unlinked if each[0] in gates] + one
+        for peer, addresses in unlinked:
+            effects += [LearnAddresses(peer, addresses), ReachPeer(peer)]
         some = min(LINKS_FEW, len(self._linked))
         asked = self._rng.sample(tuple(self._linked), some)
         return effects + [self._ask(peer) for peer in asked]

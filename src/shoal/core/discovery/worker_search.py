@@ -3,6 +3,10 @@
 Both ways run at once: an announcement by gossip, repeated with back-off while the
 demand lasts, and a DHT look-up of the rarest capability. A look-up yields hints only:
 each named worker is asked for its inventory, and only its own answer counts.
+
+What one node announces, all others hear. So announcements to all are rationed by the
+size of the shoal: however many search, a node hears about as many. Between two of them
+only the neighbours are told, and look-ups, which draw samples, go on.
 """
 
 from __future__ import annotations
@@ -10,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.core.deadlines import DeadlineHeap, Deadlines
-from shoal.core.events import Effect, LookedUp, LookUp, Publish, Send
+from shoal.core.events import Effect, LookedUp, LookUp, Publish, Send, Spread
 from shoal.core.timing import ANNOUNCE, LOOKUP_AGAIN_S
-from shoal.model.capability import lookup_keys
+from shoal.model.directory.capability import lookup_keys
 from shoal.protocol.messages import Announcement, Inquiry, Want
 
 if TYPE_CHECKING:
@@ -27,6 +31,11 @@ WANTS_MAX: Final = 16  # profiles in one announcement
 LOOKUPS_MAX: Final = 4  # look-ups at one time
 RECENT_S: Final = 30.0  # demand that was met so long is new when it comes again
 SAMPLE_MAX: Final = 64  # providers asked per look-up
+
+LARGE_FROM: Final = 2_048
+RATION_S: Final = 60.0
+"""In a shoal of more nodes than that, a node announces to all every so many seconds for
+each such number of nodes."""
 
 
 @final
@@ -44,10 +53,16 @@ class WorkerSearch:
         self._recent: dict[Profile, float] = {}  # when each was last unmet
         self._oldest = 0.0  # none of these is older
         self._seq = 0
+        self._nodes = 1  # in the shoal, about
+        self._rations_at = float("-inf")  # when it may announce to all again
         self._lookups: dict[int, Profile] = {}
         self._lookup_seq = 0
         self._tried: dict[Profile, int] = {}  # look-ups so far: the next key's place
         self._due: Deadlines[str] = Deadlines(heap)
+
+    def on_size(self, nodes: int) -> None:
+        """Take in about how many nodes the shoal has."""
+        self._nodes = nodes
 
     def want(
         self, unmet: dict[Profile, int], now: float, *, wait_s: float = 0.0
@@ -110,6 +125,11 @@ class WorkerSearch:
             grant=self.grant,
         )
         self._seq += 1
+        if now < self._rations_at:
+            return [Spread(announcement)]
+        if self._nodes > LARGE_FROM:
+            pause_s = RATION_S * self._nodes / LARGE_FROM
+            self._rations_at = now + pause_s * self._rng.uniform(0.9, 1.1)
         return [Publish(announcement)]
 
     def _look_up(self, now: float) -> list[Effect]:

@@ -108,7 +108,7 @@ from shoal.core.lending.lender import Lender
 from shoal.core.machine import Mount
 from shoal.core.succession.kinship import Kinship
 from shoal.core.timing import INPUT_S, METER_S, PROVIDE_AGAIN_S
-from shoal.model.capability import capability_keys
+from shoal.model.directory.capability import capability_keys
 from shoal.model.ids import Attempt, EnvironmentId, JobId, LeaseId, NodeId
 from shoal.model.kinds import foreign
 from shoal.protocol.messages import (

@@ -10,7 +10,8 @@ For *independent tasks* whatever a worker offers is committed at once:
 
 A *gang* is won in a round, under one request id for all workers:
 
-    collecting   offers are held until `wanted` have come, or `least` by the deadline
+    collecting   offers are held until `wanted` have come, or `least` by the deadline;
+                 not so long if nobody is left to ask (`despair`)
     committing   all are committed; demands still open are dropped
     then         `GangReady` when the last is committed; `GangFailed`, and all leases
                  released, when fewer than `least` are left or time runs out
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 ASK_TRIES_MAX: Final = 4
+DESPAIR_S: Final = 0.05  # until a round ends that nobody is left to ask for
 COMMIT_MAX_S: Final = 180.0  # displaced tasks may need their grace
 COMMIT: Final = Backoff(RESEND_S, min(RESEND.most_s, LEASE_S / 4))
 
@@ -128,6 +130,7 @@ class GangRound(msgspec.Struct, kw_only=True):
     moves: bool = False  # the gang runs, and would move there: no other place will do
     chooses: bool = False  # more are asked than it wants: it takes the cheapest
     phase: Literal["collecting", "committing"] = "collecting"
+    despairs: bool = False  # nobody is left to ask, as far as is known
     asked: int = 0  # slots asked for and not answered yet
     leases: dict[LeaseId, Price] = msgspec.field(default_factory=dict[LeaseId, Price])
     refused: dict[NodeId, str] = msgspec.field(default_factory=dict[NodeId, str])
@@ -259,6 +262,17 @@ class Negotiator:
         early = round_.least < round_.wanted
         wait_s = ELASTIC_ROUND_S if early else ROUND_S
         self._deadlines.set(("round", round_.request, self._node), now + wait_s)
+
+    def despair(self, round_: GangRound, now: float) -> None:
+        """Let a round end soon that cannot win, as nobody is left to ask.
+
+        What it holds is what others lack. They would wait for it, each for the other's,
+        until the time of the round is up.
+        """
+        if not round_.despairs:
+            round_.despairs = True
+            ends_at = min(now + DESPAIR_S, round_.began_at + ROUND_S)
+            self._deadlines.set(("round", round_.request, self._node), ends_at)
 
     def begin_choice(self, wish: Wish, wanted: int, now: float) -> None:
         """Begin to collect offers to a request, of which the cheapest are taken."""
@@ -411,7 +425,8 @@ class Negotiator:
         if len(round_.leases) >= round_.least:
             return [*self._commit_round(round_, now)]
         ends_at = round_.began_at + ROUND_S
-        if now >= ends_at:
+        despairs, round_.despairs = round_.despairs and not round_.asked, False
+        if now >= ends_at or despairs:
             return self._fail(round_)
         self._deadlines.set(("round", round_.request, self._node), ends_at)
         return []

@@ -112,6 +112,13 @@ class GroupQueue:
             return len(group.waiting)
         return len(group.waiting) - self._negotiator.pending(group.id)
 
+    def uses_idle(self) -> bool:
+        """Whether a group waits that could use one idle lease."""
+        return any(
+            not (group := self._book.groups[id_]).is_gang or group.live
+            for id_ in self._waiting
+        )
+
     def rests(self, gang: GroupId, now: float) -> bool:
         """Whether a gang rests after a failed round."""
         rest = self._rests.get(gang)

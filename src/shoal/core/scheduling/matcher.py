@@ -240,6 +240,8 @@ class Matcher:
             now,
             slowdown_max=self._slowdown_max(group, now),
         )
+        if not takens and not round_.asked:
+            self._negotiator.despair(round_, now)
         return self._ask(wish, takens, now)
 
     def _serve(self, group: GroupRecord, job: JobRecord, now: float) -> list[Effect]:

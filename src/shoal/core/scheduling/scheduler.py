@@ -76,6 +76,7 @@ from shoal.core.events import (
     Record,
     Send,
     Show,
+    SizeEstimated,
     WallClockRead,
 )
 from shoal.core.housekeeping.events import EndCallEnded, JobMeasured, RemovalRequested
@@ -387,6 +388,8 @@ class Scheduler:
                 self._discovery.grant = event.grant  # It is shown in announcements.
             case AddressesChanged():
                 self._discovery.addresses = event.addresses
+            case SizeEstimated():
+                self._discovery.on_size(event.nodes)
             case WallClockRead():
                 self.book.wall_at_zero_s = event.wall_s - now
             case _:
@@ -700,9 +703,15 @@ class Scheduler:
         return [*effects, NeedChanged(group.id)]  # It may want another answer.
 
     def _on_freed(self, holding: HeldLease, now: float) -> list[Consequence]:
-        """Leave a lease idle for the next task, unless we have had it for too long."""
-        if now - holding.since > TENURE_S:
-            return [*self.holdings.release([holding])]
+        """Leave a lease idle for the next task, unless we have had it for too long.
+
+        No gang starts on idle leases, so one that was won for a gang is of use only if
+        other tasks wait here. Rivals need all their slots at once: two seconds of rest
+        on each were most of what gangs waited for each other.
+        """
+        is_of_use = not holding.gang or self._queue.uses_idle()
+        if now - holding.since > TENURE_S or not is_of_use:
+            return [*self.holdings.release([holding]), RoomChanged()]
         self._leave_idle(holding, now)
         return [RoomChanged()]
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, assert_never, final
 
 from shoal.errors import ProtocolError
 from shoal.model.addresses import as_stream, stream_ones
-from shoal.net.libp2p.finding import address_book, dht_keys
+from shoal.model.directory import branches
+from shoal.net.libp2p.finding import address_book
 from shoal.net.libp2p.thread import notices
 from shoal.net.libp2p.thread.shared_state import BATCH, SharedState
 from shoal.protocol.codec import encode, encode_gossip
@@ -115,7 +116,7 @@ class Libp2p:
 
     def provide(self, wanted: Sequence[str]) -> None:
         """Tell the DHT that this node provides these keys, the rarest at any rate."""
-        keys = dht_keys.prioritised(wanted)
+        keys = branches.prioritised(wanted)
         self._shared.orders.put(lambda host: host.provide(keys))
 
     # Links, over streams.

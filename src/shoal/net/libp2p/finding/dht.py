@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
+from shoal.model.directory import branches
 from shoal.net.libp2p.finding import address_book, dht_keys
 from shoal.net.libp2p.thread.notices import Found
 from shoal.net.libp2p.thread.trio_calls import start
@@ -84,7 +85,7 @@ class DhtDirectory:
         self._shared = shared
         self._host = host
         self._wall = wall
-        self._path = dht_keys.path(shared.node)
+        self._path = branches.path(shared.node)
         self._written: dict[tuple[str, int], Written] = {}  # by key and span
         self._limiter = trio.CapacityLimiter(LOOKUPS_MAX)
         self._waiting = 0
@@ -131,14 +132,17 @@ class DhtDirectory:
 
     async def _search(self, key: str, limit: int, found: Records) -> None:
         this_span = dht_keys.span(self._wall())
+        way = "".join(random.choices("01", k=branches.LEVELS_MAX))
         for at_span in (this_span, this_span - 1):
-            branch = ""
-            while len(found) < limit and len(branch) <= dht_keys.LEVELS_MAX:
-                records = await self._records(key, branch, at_span, ASKED_MAX)
+            first = branches.first_level(self._shared.nodes)
+            levels = branches.searching(first, limit)
+            level: int | None = next(levels)
+            while level is not None:
+                records = await self._records(key, way[:level], at_span, ASKED_MAX)
                 found.update(records)
-                if len(records) < dht_keys.FULL:
-                    break
-                branch += random.choice("01")
+                level = branches.following(
+                    levels, (len(records) >= branches.FULL, len(found))
+                )
             if found:
                 return
 
@@ -185,19 +189,22 @@ class DhtDirectory:
     async def _place(self, key: str, at_span: int) -> bool:
         """Write a record at the first place with room; return whether that worked."""
         before = self._written.get((key, at_span)) or self._written.get(
-            (key, at_span - 1), Written(0.0, "")
+            (key, at_span - 1)
         )
+        first = branches.first_level(self._shared.nodes)
+        steps = branches.placing(first if before is None else len(before.branch))
+        step: tuple[int, bool] | None = next(steps)
         shoal = self._shared.settings.shoal
-        for level in range(max(0, len(before.branch) - 1), len(self._path) + 1):
+        while step is not None:
+            level, writes = step
             branch = self._path[:level]
-            if not await self._host.provide(
-                dht_keys.record_key(shoal, key, branch, at_span)
-            ):
-                self._shared.counts["provide-failed"] += 1
-                return False
-            self._shared.counts["provided"] += 1
-            self._written[key, at_span] = Written(monotonic(), branch)
+            if writes:
+                record = dht_keys.record_key(shoal, key, branch, at_span)
+                if not await self._host.provide(record):
+                    self._shared.counts["provide-failed"] += 1
+                    return False
+                self._shared.counts["provided"] += 1
+                self._written[key, at_span] = Written(monotonic(), branch)
             others = await self._records(key, branch, at_span, CROWD_ASKED_MAX)
-            if len(others) < dht_keys.FULL:
-                break
+            step = branches.following(steps, len(others) >= branches.FULL)
         return True

@@ -248,6 +248,7 @@ class Mesh:
         nodes = estimated_size(self._shared.node, self._host.routed())
         if abs(nodes - self._told) * NEWS > self._told:
             self._told = nodes
+            self._shared.nodes = nodes
             self._shared.notices.put(Estimated(nodes))
 
     def _introduce(self) -> None:

@@ -108,6 +108,7 @@ class SharedState:
         self.notices: ThreadChannel[Happening] = ThreadChannel(HAPPENINGS_MAX)
         self.leaving = threading.Event()
         self.counts: Counter[str] = Counter()
+        self.nodes = 1  # in the shoal, about, by the density of the DHT
         self.guard = GossipGuard(monotonic())
         self.book = PeerAddressBook()
         self.listen = settings.listen  # With real ports, once they are known.

@@ -1,0 +1,1 @@
+"""Very many nodes that come and go: what it costs each of them."""

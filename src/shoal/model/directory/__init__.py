@@ -1,0 +1,1 @@
+"""What the DHT knows of workers: their capabilities, and where these are recorded."""
