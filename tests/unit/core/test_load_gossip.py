@@ -323,3 +323,26 @@ def test_more_signatures_than_rumours_mean_nothing() -> None:
     hear(gossip, ANN, LoadDigests(rumours=(), signatures=(b"x", b"y")))
 
     assert not gossip.known
+
+
+def test_in_a_large_shoal_the_same_peers_hear_what_comes_next() -> None:
+    gossip = LoadGossip(ME, Random(7))
+    peers = [NodeId(f"n{n}") for n in range(40)]
+    for peer in peers:
+        gossip.handle(PeerConnected(peer, None), 0.0)
+    gossip.handle(SizeEstimated(100_000), 0.0)
+
+    gossip.tell(OWN, 0.0)
+    first = set(next_round(gossip))
+    assert gossip.next_deadline() is None, "each is told once"
+    gossip.tell(replace(OWN, seq=6), 10.0)
+    again = set(next_round(gossip))
+    gone = min(first)
+    gossip.handle(PeerLost(gone), 20.0)
+    gossip.tell(replace(OWN, seq=7), 30.0)
+    later = set(next_round(gossip))
+
+    assert len(first) == 9
+    assert again == first
+    assert len(later) == 9
+    assert later > first - {gone}

@@ -184,3 +184,19 @@ def test_one_neighbour_that_never_answers_does_not_keep_us_from_the_others() -> 
     effects = ours.handle(DeadlineReached(), limits.ASK_S)
 
     assert sorted(e.peer for e in effects if isinstance(e, Send)) == sorted(peers)
+
+
+def test_a_node_with_links_enough_dials_its_gates_and_one_known_member_a_minute() -> (
+    None
+):
+    earlier = {peer: (PLACE,) for peer in crowd(30)}
+    ours = Neighbours(US, KnownMembers([f"/x/p2p/{GATE}"], earlier), Random(1))
+    ours.handle(NetworkOpened(relays=False), 0.0)
+    link(ours, *(NodeId(f"linked{n}") for n in range(limits.LINKS_WANTED)))
+
+    effects = ours.handle(DeadlineReached(), limits.ASK_S)
+
+    reached = [e.peer for e in effects if isinstance(e, ReachPeer)]
+    assert reached[0] == GATE
+    assert len(reached) == 2
+    assert reached[1] in earlier
