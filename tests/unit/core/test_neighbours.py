@@ -189,7 +189,7 @@ def test_one_neighbour_that_never_answers_does_not_keep_us_from_the_others() -> 
 def test_a_node_with_links_enough_dials_its_gates_and_one_known_member_a_minute() -> (
     None
 ):
-    earlier = {peer: (PLACE,) for peer in crowd(30)}
+    earlier = dict.fromkeys(crowd(30), (PLACE,))
     ours = Neighbours(US, KnownMembers([f"/x/p2p/{GATE}"], earlier), Random(1))
     ours.handle(NetworkOpened(relays=False), 0.0)
     link(ours, *(NodeId(f"linked{n}") for n in range(limits.LINKS_WANTED)))
