@@ -23,6 +23,7 @@ from shoal.train import tensors
 from shoal.train.diloco import events, messages, rounds, rules
 from shoal.train.diloco.averaging import average, deltas_in, measured
 from shoal.train.diloco.curves import RunCurves
+from shoal.train.diloco.memory import give_back
 from shoal.train.diloco.shares import coordinator
 from shoal.train.diloco.shares.messages import (
     ShareReport,
@@ -290,6 +291,7 @@ class Aggregator:
             return events.FetchFailed(worker, contribution)
         took_s = time.monotonic() - began
         norm, fault = measured(path, self._part(contribution.sync))
+        give_back()
         before = self._deltas.get((worker, contribution.sync))
         self._deltas[worker, contribution.sync] = path
         if before is not None:
@@ -319,6 +321,7 @@ class Aggregator:
                 tensors.save_weights(path, state.layout, state.weights)
         for past in [key for key in self._deltas if key[1] <= order.sync]:
             self._deltas.pop(past).unlink(missing_ok=True)
+        give_back()
         self._curves.closed(order, self.traffic)
         return events.Averaged(update)
 

@@ -8,6 +8,7 @@ as a whole.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -19,7 +20,7 @@ from shoal.train.diloco import compression, outer
 from shoal.train.diloco.outer import combine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from shoal.train.diloco.compression import Array, Encoding
@@ -62,18 +63,16 @@ def average(
 ) -> list[bytes]:
     """Take the outer step in `state`; return the update's chunks, compressed."""
     chunks: list[bytes] = []
-    workers = outer.equal_workers([delta.samples for delta in deltas])
+    step = partial(
+        outer.step,
+        rule,
+        rounds_done=rounds_done,
+        workers=outer.equal_workers([delta.samples for delta in deltas]),
+    )
     for each in part.chunks:
-        parts = [(_scaled(next(d.chunks), d.scale), d.samples) for d in deltas]
-        add, momentum = outer.step(
-            rule,
-            combine(parts, by),
-            state.momentum[each],
-            rounds_done=rounds_done,
-            workers=workers,
-        )
+        add = _stepped(state.momentum[each], deltas, by, step)
         data, read, lost = compression.with_feedback(add, state.lost[each], encoding)
-        state.momentum[each], state.lost[each] = momentum, lost
+        state.lost[each] = lost
         state.weights[each] += read
         chunks.append(data)
     if part.buffers.stop > part.buffers.start:
@@ -82,13 +81,33 @@ def average(
     return chunks
 
 
+def _stepped(
+    momentum: Array,
+    deltas: Sequence[Delta],
+    by: Combination,
+    step: Callable[[Array, Array], tuple[Array, Array]],
+) -> Array:
+    """Return the update of a chunk, and set its momentum.
+
+    Values do not depend on each other. What is worked on at a time stays in the cache.
+    """
+    parts = [(_scaled(next(d.chunks), d.scale), d.samples) for d in deltas]
+    add = np.empty_like(momentum)
+    for start in range(0, add.size, compression.BLOCK):
+        block = slice(start, start + compression.BLOCK)
+        mean = combine([(values[block], samples) for values, samples in parts], by)
+        add[block], momentum[block] = step(mean, momentum[block])
+    return add
+
+
 def norm_of(chunks: Iterable[Array], buffers: Array) -> float:
     """Return the norm of a delta; not finite if a value or a buffer is not."""
     squares = 0.0
     for chunk in chunks:
-        wide = chunk.astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            squares += float(wide @ wide)
+        for start in range(0, chunk.size, compression.BLOCK):
+            wide = chunk[start : start + compression.BLOCK].astype(np.float64)
+            with np.errstate(over="ignore", invalid="ignore"):
+                squares += float(wide @ wide)
     return math.sqrt(squares) if np.isfinite(buffers).all() else math.nan
 
 

@@ -71,13 +71,14 @@ def with_feedback(
 
     What is not finite leaves no residual: it would spoil all that follows.
     """
-    wanted = values + widened(residual)
+    wanted = widened(residual)
+    wanted += values
     if encoding == "float32":
         return encode(wanted, encoding), wanted, np.zeros_like(residual)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         data = encode(wanted, encoding)
         read = decode(data, encoding, wanted.size)
-        lost = wanted - read
+        lost = np.subtract(wanted, read, out=wanted)
         is_kept = np.abs(lost) < FLOAT16_BEYOND
     if not is_kept.all():
         lost = np.where(is_kept, lost, np.float32(0))
