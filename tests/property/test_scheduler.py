@@ -233,6 +233,14 @@ class SchedulerRules(RuleBasedStateMachine):
     def cancel(self, number: int) -> None:
         self.feed(events.CancelRequested(-1, JobId(f"j{number}")))
 
+    @rule(data=st.data())
+    def cancel_one_task(self, data: st.DataObject) -> None:
+        tasks = [task.id for job in self.jobs.values() for task in job.tasks()]
+        if tasks:
+            task = data.draw(st.sampled_from(tasks))
+            job = JobId(task.partition(".")[0])
+            self.feed(events.CancelRequested(-1, job, task=task))
+
     # Workers that do as they should.
 
     @rule(worker=WORKERS, cpu=st.integers(0, 4), gpus=st.integers(0, 2))

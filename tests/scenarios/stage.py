@@ -218,9 +218,11 @@ class Stage:
                 return events.LookedUp(int(number), named)
             case ("client", "submits", *_):
                 return self._submission(line)
-            case ("client", "cancels", job_id):
+            case ("client", "cancels", name):
                 self._token += 1
-                return events.CancelRequested(self._token, JobId(job_id))
+                job, dot, _ = name.partition(".")
+                task = TaskId(name) if dot else None
+                return events.CancelRequested(self._token, JobId(job), task=task)
             case (peer, "connects", *_):
                 grant = None if line.has("barely") else self._grants.get(NodeId(peer))
                 return events.PeerConnected(NodeId(peer), grant)

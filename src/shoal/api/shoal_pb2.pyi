@@ -487,12 +487,14 @@ class LogPiece(_message.Message):
     def __init__(self, task: _Optional[str] = ..., stream: _Optional[_Union[Stream, str]] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., times: _Optional[_Iterable[_Union[LogTime, _Mapping]]] = ..., missing: _Optional[str] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
-    __slots__ = ("job", "reason")
+    __slots__ = ("job", "reason", "task")
     JOB_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
     job: str
     reason: str
-    def __init__(self, job: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    task: str
+    def __init__(self, job: _Optional[str] = ..., reason: _Optional[str] = ..., task: _Optional[str] = ...) -> None: ...
 
 class UsageRequest(_message.Message):
     __slots__ = ("since_s", "by")

@@ -220,11 +220,12 @@ class JobSubmitted(msgspec.Struct, frozen=True):
 
 
 class CancelRequested(msgspec.Struct, frozen=True):
-    """A client of this node wants this job to end."""
+    """A client of this node wants this job, or one task of it, to end."""
 
     token: int
     job: JobId
     reason: str = ""
+    task: TaskId | None = None
 
 
 class LookedUp(msgspec.Struct, frozen=True):

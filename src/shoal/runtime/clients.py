@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shoal.core.events import Event
-    from shoal.model.ids import Attempt, JobId, OwnerId
+    from shoal.model.ids import Attempt, JobId, OwnerId, TaskId
     from shoal.model.job import Job
     from shoal.protocol.messages import Grant
     from shoal.runtime.monitoring.change_signal import ChangeSignal
@@ -74,9 +74,11 @@ class WaitingClients:
         finally:
             self._handing_in -= 1
 
-    async def cancel(self, job: JobId, reason: str) -> Answer:
-        """Cancel a job; return when that is on disk."""
-        return await self._ask(CancelRequested, job, reason)
+    async def cancel(
+        self, job: JobId, reason: str, task: TaskId | None = None
+    ) -> Answer:
+        """Cancel a job, or one task of it; return when that is on disk."""
+        return await self._ask(CancelRequested, job, reason, task)
 
     async def remove(self, job: JobId) -> Answer:
         """Forget an ended job; return when that is on disk."""

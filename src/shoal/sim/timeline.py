@@ -125,7 +125,7 @@ def describe_event(event: Event) -> str:
         case JobSubmitted():
             return f"JobSubmitted {event.job.id} token={event.token}"
         case CancelRequested():
-            return f"CancelRequested {event.job} token={event.token}"
+            return f"CancelRequested {event.task or event.job} token={event.token}"
         case Booted() | DeadlineReached():
             return type(event).__name__
         case _:

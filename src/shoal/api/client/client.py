@@ -130,9 +130,9 @@ class Client:
         """Yield the output of tasks."""
         return self._follow("Logs", request, pb.LogPiece, None)
 
-    def cancel(self, job: str, reason: str = "") -> pb.CancelReply:
-        """Cancel a job."""
-        request = pb.CancelRequest(job=job, reason=reason)
+    def cancel(self, job: str, reason: str = "", task: str = "") -> pb.CancelReply:
+        """Cancel a job, or one task of it."""
+        request = pb.CancelRequest(job=job, reason=reason, task=task)
         return self._ask("Cancel", request, pb.CancelReply)
 
     def remove(self, job: str) -> pb.RemoveReply:

@@ -58,3 +58,11 @@ def refuse_to_repeat_input(job: Job) -> None:
             because="what it read was not kept",
             hint="`shoal run` it again, with the same input",
         )
+
+
+def not_accepted(why: str) -> ShoalError:
+    """Return the error for a job that the scheduler refused."""
+    return ShoalError(
+        f"the job was not accepted: {why}",
+        hint="`shoal show last` shows the last job that was",
+    )

@@ -224,7 +224,7 @@ class Service(ArtifactCalls):
         by = caller.submitter
         answer = await self._node.clients.submit(job, by, detached=detached)
         if answer.refused:
-            raise _not_accepted(answer.refused)
+            raise job_checks.not_accepted(answer.refused)
         view = views.job_view(self._node, self._book.jobs[job.id])
         told = [*notes(job), *self._scheduler.hopeless(job)]
         return pb.SubmitReply(job=view, needs=str(totals(job)), notes=told)
@@ -348,20 +348,24 @@ class Service(ArtifactCalls):
             end.cancel()
 
     async def on_cancel(self, request: pb.CancelRequest) -> pb.CancelReply:
-        """Cancel a job."""
+        """Cancel a job, or one task of it."""
         record = self._find(request.job)
-        had_ended = self._node.state_of(record.job.id) != "active"
-        answer = await self._node.clients.cancel(record.job.id, request.reason)
-        if answer.refused:
-            raise NotFoundError(answer.refused)
+        job = record.job.id
+        tasks = self._tasks(record, request.task) if request.task else []
+        ended = all(task.ended for task in tasks)
+        if not tasks:
+            ended = self._node.state_of(job) != "active"
+        for only in tuple(each.task.id for each in tasks) or (None,):
+            answer = await self._node.clients.cancel(job, request.reason, only)
+            if answer.refused:
+                raise NotFoundError(answer.refused)
         view = views.job_view(self._node, record)
-        return pb.CancelReply(job=view, had_ended=had_ended)
+        return pb.CancelReply(job=view, had_ended=ended)
 
     async def on_remove(self, request: pb.RemoveRequest) -> pb.RemoveReply:
         """Forget an ended job."""
         record = self._find(request.job)
-        id_ = record.job.id
-        if self._node.state_of(id_) == "active":
+        if self._node.state_of(id_ := record.job.id) == "active":
             raise ShoalError(
                 f"job {id_} has not ended",
                 because="only ended jobs are removed",
@@ -408,7 +412,7 @@ class Service(ArtifactCalls):
             return None
         now = asyncio.get_running_loop().time()
         if why := self._scheduler.schedules.refusal(job, now):
-            raise _not_accepted(why)
+            raise job_checks.not_accepted(why)
         zone = zone_of(job.schedule.timezone)
         assert zone is not None
         first_s = next_after(job.schedule, time.time(), zone)
@@ -750,13 +754,6 @@ class Service(ArtifactCalls):
 
     def _tasks(self, record: JobRecord, selector: str) -> list[TaskRecord]:
         return tasks_called(selector, record, self._book)
-
-
-def _not_accepted(why: str) -> ShoalError:
-    return ShoalError(
-        f"the job was not accepted: {why}",
-        hint="`shoal show last` shows the last job that was",
-    )
 
 
 @functools.lru_cache(SHORT_SPECS_KEPT)

@@ -503,6 +503,19 @@ class Dispatcher:
         follows += self.stop_all(runs, now)
         return [*follows, *(NeedChanged(group.id) for group in record.job.groups)]
 
+    def cancel_task(self, task: TaskId, reason: str, now: float) -> list[Consequence]:
+        """Cancel one task of a job, and stop its attempts; it is in no gang."""
+        record, group = self._book.tasks[task], self._book.group_of(task)
+        if record.ended:
+            return []
+        runs = list(record.live.values())
+        if group.group.verify is not None:
+            self._verifier.forget([task])
+        why = reason or "cancelled"
+        follows = _record(self._book.finish(task, "cancelled", now, reason=why))
+        stopped = self.stop_all(runs, now)
+        return [*follows, *stopped, NeedChanged(group.id), *self._unblocked(group)]
+
     # Deadlines.
 
     def due(self, now: float) -> list[Consequence]:

@@ -423,7 +423,24 @@ class Scheduler:
             return [Answer(event.token, event.job, refused=why)]
         if job.state != "active":
             return [Answer(event.token, event.job)]
+        if event.task is not None:
+            return self._cancel_task(event, event.task, now)
         follows = self._cancel(event.job, event.reason, now)
+        return [*follows, Answer(event.token, event.job)]
+
+    def _cancel_task(
+        self, event: CancelRequested, task: TaskId, now: float
+    ) -> list[Consequence]:
+        if task not in self.book.tasks or self.book.job_of(task).job.id != event.job:
+            why = f"job {event.job} has no task {task}"
+            return [Answer(event.token, event.job, refused=why)]
+        group = self.book.group_of(task)
+        if group.is_gang:
+            why = f"{task} is one of a gang, which runs as one: cancel the job"
+            return [Answer(event.token, event.job, refused=why)]
+        follows = self._dispatcher.cancel_task(task, event.reason, now)
+        if not group.waiting:
+            follows += self._negotiator.abandon(group.id)
         return [*follows, Answer(event.token, event.job)]
 
     def _cancel(self, job: JobId, reason: str, now: float) -> list[Consequence]:
