@@ -30,6 +30,7 @@ HUMANIZE = "def intcomma(number):\n    return f'{number:,}'\n"
         "interactive",
         "notebooks",
         "sweeps",
+        "tools",
     ],
 )
 def test_a_guide_does_what_it_says(

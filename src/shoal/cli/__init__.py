@@ -58,6 +58,7 @@ COMMANDS: dict[str, str] = {
     **dict.fromkeys(("monitor", "top"), "shoal.cli.monitor.command:monitor"),
     "exec": "shoal.cli.tasks.exec:exec_",
     "set": "shoal.cli.config.set:set_",
+    "slurm": "shoal.cli.slurm.command:slurm",
 }
 
 
@@ -112,6 +113,7 @@ HELP = {
         "token": "Show or replace this node's access token.",
         "sim": "Simulate a data centre with the live scheduler's code.",
         "policy": "List and test placement policies.",
+        "slurm": "Run scripts of Slurm, with sbatch, squeue, scancel, sinfo.",
         "schema": "Print the JSON Schema of job specs.",
         "completion": "Print a shell completion script.",
     },

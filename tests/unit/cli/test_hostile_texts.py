@@ -54,6 +54,7 @@ WORDS = {
     "run": ["run", "--no-pull", "--", "true"],
     "secret": ["secret", "list"],
     "show": ["show", "a"],
+    "slurm": ["slurm", "sinfo"],
     "submit": ["submit", "--", "true"],
     "top": ["top", "--once"],
     "usage": ["usage"],
@@ -71,7 +72,7 @@ ALSO = [
     ["rm", "--state", "failed", "--yes"],
     ["usage", "--by", "job", "--csv"],
 ]
-HAS_JSON = sorted(set(WORDS) - {"web", "monitor", "top"})
+HAS_JSON = sorted(set(WORDS) - {"web", "monitor", "slurm", "top"})
 SAYS_NOTHING_OF_OTHERS = {
     "audit": "tests/unit/cli/test_audit.py has its own",
     "completion": "prints a script of ours",

@@ -6,7 +6,13 @@ import pytest
 
 from shoal.errors import ShoalError, UsageError
 from shoal.model.job import Work
-from shoal.runtime.environments.loans import Loans, spelled_out
+from shoal.runtime.environments.loans import (
+    SHARE,
+    SHARE_MODES,
+    Loans,
+    read_loan,
+    spelled_out,
+)
 
 
 @pytest.fixture
@@ -62,3 +68,16 @@ def test_paths_are_spelled_out_for_a_node_that_runs_elsewhere(
 def test_a_folder_without_python_is_no_environment(folder: Path) -> None:
     with pytest.raises(UsageError, match="no Python environment"):
         Loans(pythons=[f"a={folder}"])
+
+
+def test_a_share_can_be_seen_at_its_own_path_by_ones_own_tasks() -> None:
+    loan = read_loan("srv=/srv:here", SHARE, SHARE_MODES)
+
+    assert str(loan) == "srv=/srv:here"
+    assert loan.here
+    with pytest.raises(UsageError, match="cannot be shown at its own path"):
+        read_loan("srv=/srv:here:all", SHARE, SHARE_MODES)
+    with pytest.raises(UsageError, match="cannot be shown at its own path"):
+        read_loan("tmp=/tmp:here", SHARE, SHARE_MODES)
+    with pytest.raises(UsageError, match="cannot be shown at its own path"):
+        read_loan("etc=/etc:here", SHARE, SHARE_MODES)

@@ -213,15 +213,19 @@ def take_outputs(
     client: Client,
     to: Path,
     moved: Callable[[int, int], None] = unheard,
+    *,
+    as_left: bool = False,
 ) -> list[PulledOutputs]:
     """Download the outputs of tasks into a folder; one subfolder each if several.
 
     A point of a sweep has its subfolder in any case, whichever others left something.
+    `as_left`: all of them go to the same folder, at the paths that the tasks used.
 
     `moved` is told how many bytes of how many have come.
     The node may be untrusted: whatever it sends, nothing is written outside `to`.
     """
     names = _folder_names(list(reply.tasks))
+    names = [""] * len(names) if as_left else names
     to.mkdir(parents=True, exist_ok=True)
     root = to.resolve()  # If it is a link, the user made it.
     taken: list[PulledOutputs] = []
@@ -229,7 +233,8 @@ def take_outputs(
         tree = trees.decode(kept.tree)
         if isinstance(tree, str):
             raise ShoalError("the node sent no tree", because=one_line(tree))
-        entries = [_moved(e, name) for e in _placed(tree, list(kept.patterns))]
+        placed = tree.entries if as_left else _placed(tree, list(kept.patterns))
+        entries = [_moved(entry, name) for entry in placed]
         with safe_paths.folder(root, name.split("/") if name else [], make=True):
             pass
         _write_all(client, root, entries, moved)

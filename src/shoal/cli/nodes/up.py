@@ -232,9 +232,9 @@ gpu_options = options_of(
     "shares",
     multiple=True,
     default=default_of("shares", ()),
-    metavar="[NAME=]FOLDER[:rw][:all]",
+    metavar="[NAME=]FOLDER[:rw][:here][:all]",
     help="Folder that jobs can mount by name: read-only, for your own jobs, unless it "
-    "ends in :rw, :all or :rw:all.",
+    "ends in :rw, :all or :rw:all; with :here at its own path, not in /data.",
 )
 @click.option(
     "--python",

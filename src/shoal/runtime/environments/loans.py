@@ -29,23 +29,35 @@ SHARES: Final = "/data"
 
 VARIABLE: Final = "SHOAL_MOUNT_"
 ALL: Final = "all"
+HERE: Final = "here"
 SHARE: Final = "--share"
+SHARE_MODES: Final = ("ro", "rw", HERE)
 OFFER: Final = "--python"
 _NOT_IN_VARIABLES: Final = re.compile(r"[^A-Z0-9]")
+_OF_TASKS: Final = tuple(map(Path, ("/dev", "/proc", "/sys", "/tmp")))  # noqa: S108
+"""Folders of which a task has its own."""
+
+_OF_SYSTEM: Final = frozenset(
+    map(Path, ("/", "/bin", "/etc", "/home", "/lib", "/lib64", "/run", "/usr", "/var"))
+)
 _OTHERS: Final = {False: 0o5, True: 0o7}
 
 
 class Loan(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder that is lent; `to_all`: also to tasks of other owners."""
+    """A folder that is lent; `to_all`: also to tasks of other owners.
+
+    `here`: tasks see it at its own path, as programs of a cluster expect.
+    """
 
     name: str
     folder: str
     writable: bool = False
     to_all: bool = False
+    here: bool = False
 
     def __str__(self) -> str:
-        how = (":rw" if self.writable else "") + (f":{ALL}" if self.to_all else "")
-        return f"{self.name}={self.folder}{how}"
+        how = (":rw" if self.writable else "") + (f":{HERE}" if self.here else "")
+        return f"{self.name}={self.folder}{how}{f':{ALL}' if self.to_all else ''}"
 
 
 def read_loan(text: str, flag: str, modes: tuple[str, ...]) -> Loan:
@@ -73,6 +85,7 @@ def read_loan(text: str, flag: str, modes: tuple[str, ...]) -> Loan:
         folder=str(folder),
         writable="rw" in words,
         to_all=ALL in words,
+        here=HERE in words,
     )
     _check(loan, f"{flag} {text}")
     return loan
@@ -81,6 +94,8 @@ def read_loan(text: str, flag: str, modes: tuple[str, ...]) -> Loan:
 def _check(loan: Loan, what: str) -> None:
     """Raise if tasks cannot use a folder: now, and not when the first one starts."""
     folder = Path(loan.folder)
+    if loan.here:
+        _check_place(loan, folder, what)
     if not folder.is_dir():
         raise UsageError(
             f"{what}: there is no folder {loan.folder}",
@@ -111,6 +126,21 @@ def _check(loan: Loan, what: str) -> None:
         )
 
 
+def _check_place(loan: Loan, folder: Path, what: str) -> None:
+    """Raise if tasks cannot, or should not, see a folder at its own path."""
+    is_hidden = any(folder.is_relative_to(own) for own in _OF_TASKS)
+    if not (is_hidden or loan.to_all or folder in _OF_SYSTEM):
+        return
+    why = "tasks have folders of their own there"
+    if loan.to_all:
+        why = "it would tell others where things are on this machine"
+    raise UsageError(
+        f"{what}: {loan.folder} cannot be shown at its own path",
+        because=why,
+        hint="leave :here out, and tasks find it in /data; or share another folder",
+    )
+
+
 def read_loans(
     texts: Iterable[str], flag: str, modes: tuple[str, ...]
 ) -> dict[str, Loan]:
@@ -130,7 +160,7 @@ def read_loans(
 
 def spelled_out(texts: Iterable[str], flag: str) -> tuple[str, ...]:
     """Return loans with whole paths: a node in the background is elsewhere."""
-    modes = ("ro", "rw") if flag == SHARE else ()
+    modes = SHARE_MODES if flag == SHARE else ()
     return tuple(str(loan) for loan in read_loans(texts, flag, modes).values())
 
 
@@ -140,7 +170,7 @@ class Loans:
 
     def __init__(self, shares: Iterable[str] = (), pythons: Iterable[str] = ()) -> None:
         """Read the flags; raise `UsageError` if one is wrong."""
-        self._shares = read_loans(shares, SHARE, ("ro", "rw"))
+        self._shares = read_loans(shares, SHARE, SHARE_MODES)
         self._pythons = read_loans(pythons, OFFER, ())
         for loan in self._pythons.values():
             if not Path(loan.folder, "bin", "python").exists():
@@ -180,7 +210,7 @@ class Loans:
         word = _NOT_IN_VARIABLES.sub("_", name.upper())
         return TaskMount(
             source=loan.folder,
-            place=f"{SHARES}/{name}",
+            place=loan.folder if loan.here else f"{SHARES}/{name}",
             writable=loan.writable,
             variable=f"{VARIABLE}{word}",
         )
