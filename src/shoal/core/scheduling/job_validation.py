@@ -1,4 +1,4 @@
-"""What must be true of a job before a scheduler accepts it, and with what rights."""
+"""What must be true of a job before a scheduler accepts it, or cancels part of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from shoal.model.kinds import need_of
 from shoal.model.spec.limits import TASKS_MAX
 
 if TYPE_CHECKING:
-    from shoal.core.events import JobSubmitted
+    from shoal.core.events import CancelRequested, JobSubmitted
     from shoal.core.membership.members import Admission
     from shoal.core.membership.roster import Roster
     from shoal.core.scheduling.children import Children
+    from shoal.core.scheduling.job_book import JobBook
     from shoal.core.scheduling.policy_lookup import PolicyLookup
     from shoal.core.scheduling.schedules import Schedules
     from shoal.core.succession.succession import Succession
@@ -143,3 +144,16 @@ def _clamped(job: Job, admission: Admission) -> Job:
         job, owner=admission.owner, priority=admission.clamp(job.priority)
     )
     return narrowed_job(clamped, quota)
+
+
+def why_not_cancelled(book: JobBook, event: CancelRequested) -> str | None:
+    """Say why what a client wants to end cannot be cancelled, if it cannot."""
+    if event.job not in book.jobs:
+        return f"no job {event.job} here"
+    if event.task is None:
+        return None
+    if event.task not in book.tasks or book.job_of(event.task).job.id != event.job:
+        return f"job {event.job} has no task {event.task}"
+    if book.group_of(event.task).is_gang:
+        return f"{event.task} is one of a gang, which runs as one: cancel the job"
+    return None

@@ -96,7 +96,7 @@ from shoal.core.scheduling.explanations import (
 )
 from shoal.core.scheduling.group_queue import GroupQueue
 from shoal.core.scheduling.job_book import JobBook
-from shoal.core.scheduling.job_validation import Submissions
+from shoal.core.scheduling.job_validation import Submissions, why_not_cancelled
 from shoal.core.scheduling.matcher import Matcher
 from shoal.core.scheduling.migrations import Migrations
 from shoal.core.scheduling.notices import (
@@ -417,30 +417,15 @@ class Scheduler:
     def _on_cancel_requested(
         self, event: CancelRequested, now: float
     ) -> list[Consequence]:
-        job = self.book.jobs.get(event.job)
-        if job is None:
-            why = f"no job {event.job} here"
+        if why := why_not_cancelled(self.book, event):
             return [Answer(event.token, event.job, refused=why)]
-        if job.state != "active":
-            return [Answer(event.token, event.job)]
+        follows: list[Consequence] = []
         if event.task is not None:
-            return self._cancel_task(event, event.task, now)
-        follows = self._cancel(event.job, event.reason, now)
-        return [*follows, Answer(event.token, event.job)]
-
-    def _cancel_task(
-        self, event: CancelRequested, task: TaskId, now: float
-    ) -> list[Consequence]:
-        if task not in self.book.tasks or self.book.job_of(task).job.id != event.job:
-            why = f"job {event.job} has no task {task}"
-            return [Answer(event.token, event.job, refused=why)]
-        group = self.book.group_of(task)
-        if group.is_gang:
-            why = f"{task} is one of a gang, which runs as one: cancel the job"
-            return [Answer(event.token, event.job, refused=why)]
-        follows = self._dispatcher.cancel_task(task, event.reason, now)
-        if not group.waiting:
-            follows += self._negotiator.abandon(group.id)
+            follows += self._dispatcher.cancel_task(event.task, event.reason, now)
+            if not (group := self.book.group_of(event.task)).waiting:
+                follows += self._negotiator.abandon(group.id)
+        elif self.book.jobs[event.job].state == "active":
+            follows += self._cancel(event.job, event.reason, now)
         return [*follows, Answer(event.token, event.job)]
 
     def _cancel(self, job: JobId, reason: str, now: float) -> list[Consequence]:
