@@ -50,7 +50,8 @@ class ShoalError(Exception):
     """Something failed, for a reason that concerns the user.
 
     `what` failed, `because` of this, and the `hint` is what to do next. All three
-    are plain text without a full stop; `because` and `hint` may be empty.
+    are plain text without a full stop; `because` and `hint` may be empty. The hint is a
+    note, too, so a traceback of a user's program ends with it.
     """
 
     def __init__(self, what: str, *, because: str = "", hint: str = "") -> None:
@@ -58,6 +59,8 @@ class ShoalError(Exception):
         self.what = what
         self.because = because
         self.hint = hint
+        if hint:
+            self.add_note(f"next: {hint}")
 
     def __str__(self) -> str:
         """Return what failed and why, on one line."""

@@ -205,6 +205,8 @@ def test_a_task_calls_the_node_that_submitted_it_from_own_machines_alone(
     child = three.laptop.json("show", own.split()[-1])["job"]
     assert child["parent"].endswith(".main.0")
     assert "on a machine of another owner" in foreign
+    assert "next: the program that submitted the job has a client" in foreign
+    assert "`--on NODE`" in foreign
 
 
 def test_others_are_refused_and_so_is_all_but_jobs(three: Three) -> None:

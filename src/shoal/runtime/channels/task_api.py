@@ -29,7 +29,10 @@ CONNECTIONS_MAX: Final = 16
 """Connections that one task may have to the API."""
 
 USE: Final = ChannelUse(kind="api")
-HINT: Final = "the program that submitted the job has a client of its own"
+HINT: Final = (
+    "the program that submitted the job has a client of its own, and so have tasks on "
+    "machines of its owner: `--on NODE` places one there"
+)
 
 
 @final
