@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import SpecError
-from shoal.model.spec.canonical import canonical, spec_of
+from shoal.model.spec.canonical import ELSEWHERE, canonical, spec_of
 from shoal.model.spec.documents import read_yaml
 from shoal.model.spec.spec import JobSpec, PlacementSpec, ResourcesSpec, RetrySpec
 
@@ -289,6 +289,18 @@ def test_an_argument_may_hold_any_other_character() -> None:
     spec = spec_of({"command": ["printf", "\x1b[1m\n"], "env": {"SEP": "\x1f"}})
 
     assert spec.command == ("printf", "\x1b[1m\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("timeout", "time_limit"), ("volumes", "mounts"), ("retries", "retry")],
+)
+def test_words_of_other_tools_lead_to_ours(name: str, ours: str) -> None:
+    with pytest.raises(SpecError, match="unknown field") as error:
+        spec_of({"command": ["true"], name: 2})
+
+    assert error.value.hint == f"it is called '{ours}' here"
+    assert set(ELSEWHERE.values()) <= set(JobSpec.__struct_fields__)
 
 
 @pytest.mark.parametrize("name", ["cpus", "gpu", "memory"])

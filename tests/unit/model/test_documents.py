@@ -1,4 +1,8 @@
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.errors import SpecError
 from shoal.model.job import Scalar
@@ -135,3 +139,68 @@ def test_a_value_is_written_for_a_program_as_in_json() -> None:
         "0.5",
         "x y",
     ]
+
+
+PARSERS_WORDS = re.compile(
+    r"token|expected|found|Expecting|stream|scalar|block|<|delimiter|Extra|allowed"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "hint"),
+    [
+        ("a: b: c", "a second name and colon", '`name: "a: b"`'),
+        ("\ta: 1", "a tab", "with spaces"),
+        ("a: [1", "a list that is not closed, in line 1, column 6", "`[a, b]`"),
+        ("a: {b: 1", "a mapping that is not closed", "`{a: 1, b: 2}`"),
+        ("a: 'x", "a quote that is not closed", '`"a"`'),
+        ("a: *.txt", "begins with * or &", '"*.txt"'),
+        ("a: *x", "begins with *", '"*.txt"'),
+        ("a: %x", "begins with a sign", "quote it"),
+        ("command: {lr} x", "more text after a value", "quote the whole"),
+        ("a:\n  - 1\n - 2", "a line that is not indented as", "same number"),
+        ("a: 1\n---\nb: 2", "a second document", "one job"),
+        ('a: "\\q"', "a backslash before", "two of them"),
+        ("x: [", "a list or mapping that is not closed", "`[a, b]`"),
+        ("a: >x", "text right after >", "quote it"),
+        ("a: \0", "characters that no text has", "UTF-8"),
+    ],
+)
+def test_what_is_no_yaml_is_said_in_words_with_an_example(
+    text: str, why: str, hint: str
+) -> None:
+    with pytest.raises(SpecError, match="not YAML") as error:
+        read_yaml(text)
+
+    assert why in error.value.because
+    assert hint in error.value.hint
+    assert not PARSERS_WORDS.search(error.value.because)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{a: 1}", "a name in double quotes is missing, in line 1, column 2"),
+        ('{"a" 1}', "a comma or colon"),
+        ('{"a":}', "a value"),
+        ('"x', "a text is not closed"),
+        ("{} {}", "something follows"),
+        ('{"a": "\\q"}', "a backslash"),
+    ],
+)
+def test_what_is_no_json_is_said_in_words_with_an_example(text: str, why: str) -> None:
+    with pytest.raises(SpecError, match="not JSON") as error:
+        read_json(text)
+
+    assert error.value.because.startswith(why)
+
+
+@given(st.text("a1 \n\t:-,[]{}'\"*&!|>%@`#?\\", max_size=24))
+def test_no_word_of_a_parser_reaches_the_user(text: str) -> None:
+    for read in (read_yaml, read_json):
+        because = ""
+        try:
+            read(text)
+        except SpecError as error:
+            because = error.because
+        assert not PARSERS_WORDS.search(because)

@@ -93,7 +93,9 @@ def spec_of(document: Plain) -> JobSpec:
             "the spec is not a mapping",
             because="it is empty"
             if document is None
-            else f"it is {type(document).__name__}",
+            else "it is a list"
+            if isinstance(document, list)
+            else "it is one value",
             hint="begin with `command: ...` or `recipe: ...`",
         )
     document = _flat(_with_long_names(document))
@@ -273,6 +275,8 @@ def _instead_of(name: str, known: Mapping[str, object]) -> str:
     """Say which known field somebody means who writes an unknown one."""
     if name in AMOUNTS and "resources" in known:
         return "amounts are below resources, like resources: {cpu: 2, gpu: 1, ram: 8GB}"
+    if (ours := ELSEWHERE.get(name, "")) in known:
+        return f"it is called '{ours}' here"
     return did_you_mean(name, known) or f"known: {', '.join(known)}"
 
 
@@ -599,6 +603,22 @@ _FORMS: Final[dict[str, Callable[[Any, str], object]]] = {
     "verify": canonical_verify,
     "schedule": canonical_schedule,
 }
+ELSEWHERE: Final = {
+    "container": "image",
+    "cron": "schedule",
+    "cwd": "workdir",
+    "environment": "env",
+    "grid": "sweep",
+    "matrix": "sweep",
+    "requirements": "python",
+    "retries": "retry",
+    "shares": "mounts",
+    "timeout": "time_limit",
+    "volumes": "mounts",
+    "walltime": "time_limit",
+}
+"""Words of other tools, and ours."""
+
 AMOUNTS: Final = frozenset(
     {"cpu", "cpus", "gpu", "gpus", "ram", "mem", "memory", "disk"}
 )

@@ -38,6 +38,18 @@ _TRUTHS: Final = {
 }
 
 
+_JSON_COMPLAINTS: Final = (
+    ("quotes", "a name in double quotes is missing", 'write it like `{"a": 1}`'),
+    ("delimiter", "a comma or colon is missing", 'write it like `{"a": 1, "b": 2}`'),
+    ("value", "a value is missing", 'write it like `{"a": 1}` or `[1, 2]`'),
+    (" at", "a text is not closed, or has a tab in it", 'write it like `"a"`, `"\\t"`'),
+    ("data", "something follows the end", "write one job into a file"),
+    ("escape", "a backslash does nothing to the sign after it", "write two of them"),
+    ("", "it makes no sense", "correct the text there"),
+)
+"""What the parser says, what that means, and what to do."""
+
+
 def read_yaml(text: str | bytes) -> Plain:
     """Return the one document of a YAML text."""
     from shoal.model.spec.yaml_documents import read  # noqa: PLC0415 - Slow to import.
@@ -58,7 +70,10 @@ def read_json(text: str | bytes) -> Plain:
         return value
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise unreadable("JSON", f"{error.msg} in {where}") from None
+        why, hint = next(
+            told for words, *told in _JSON_COMPLAINTS if words in error.msg
+        )
+        raise unreadable("JSON", f"{why}, in {where}", hint) from None
     except RecursionError:
         raise too_deep("$") from None
 
@@ -126,11 +141,11 @@ def _refuse_constant(name: str) -> NoReturn:
     raise unreadable("JSON", f"{name} is not a number of JSON")
 
 
-def unreadable(language: str, because: str) -> SpecError:
+def unreadable(
+    language: str, because: str, hint: str = "correct the text there"
+) -> SpecError:
     """Return the error for a text that is not in its language."""
-    return SpecError(
-        f"the spec is not {language}", because=because, hint="correct the text there"
-    )
+    return SpecError(f"the spec is not {language}", because=because, hint=hint)
 
 
 def repeated(name: str, path: str) -> SpecError:

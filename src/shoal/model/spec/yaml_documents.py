@@ -1,4 +1,8 @@
-"""Parse YAML as plain values, by the rules of `documents.read_yaml`."""
+"""Parse YAML as plain values, by the rules of `documents.read_yaml`.
+
+What is wrong is said in words of our own, with an example: those of the parser are
+about tokens and nodes, which nobody wrote.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,58 @@ from shoal.model.spec.limits import SPEC_NESTING_MAX, SPEC_NODES_MAX
 if TYPE_CHECKING:
     from shoal.model.spec.documents import Plain
 
+_QUOTE: Final = "quote it"
+_COMPLAINTS: Final = (
+    (
+        "mapping values are not allowed",
+        "a second name and colon, or a line that is indented too far",
+        'quote a text that has a colon and a space: `name: "a: b"`',
+    ),
+    ("expected ':'", "a name without a colon", "write it like `name: value`"),
+    ("',' or ']'", "a list that is not closed", "write it like `[a, b]`"),
+    ("',' or '}'", "a mapping that is not closed", "write it like `{a: 1, b: 2}`"),
+    ("unexpected end of stream", "a quote that is not closed", 'write it like `"a"`'),
+    ("'\\t' that cannot", "a tab, where only spaces may be", "indent with spaces"),
+    (
+        "cannot start any token",
+        "a text that begins with a sign which YAML keeps for itself",
+        _QUOTE,
+    ),
+    (
+        "alphabetic or numeric",
+        "a text that begins with * or &, which mean something else",
+        'quote it: `outputs: ["*.txt"]`',
+    ),
+    (
+        "undefined alias",
+        "a text that begins with *, which means something else",
+        'quote it: `outputs: ["*.txt"]`',
+    ),
+    (
+        "block end>, but found '<scalar>'",
+        "more text after a value that has ended",
+        "quote the whole value: `command: \"python train.py '{lr}'\"`",
+    ),
+    (
+        "expected <block end>",
+        "a line that is not indented as those it belongs to",
+        "begin lines that belong together with the same number of spaces",
+    ),
+    ("another document", "a second document", "write one job into a file"),
+    (
+        "escape",
+        "a backslash before a sign that it does nothing to",
+        "write two of them, or put the text into single quotes",
+    ),
+    (
+        "node content",
+        "nothing where a value should be, or a list or mapping that is not closed",
+        "write it like `name: value`, `[a, b]` or `{a: 1}`",
+    ),
+    ("chomping", "text right after > or |", _QUOTE),
+)
+"""What the parser says, what that means, and what to do."""
+
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _PLAIN_TAG: Final = "plain"
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
@@ -24,14 +80,22 @@ def read(text: str) -> Plain:
         node = _Loader(text).get_single_node()
         return _Reader().value(node, "$", 0) if node is not None else None
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = (
-            f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
-        )
-        problem = error.problem or error.context or "syntax error"
-        raise unreadable("YAML", f"{problem} in {where}") from None
-    except yaml.YAMLError as error:
-        raise unreadable("YAML", str(error).splitlines()[0]) from None
+        raise _refused(error) from None
+    except yaml.YAMLError:  # Only the reader raises it, before anything is parsed.
+        raise unreadable(
+            "YAML", "it has characters that no text has", "save it as UTF-8 text"
+        ) from None
+
+
+def _refused(error: yaml.MarkedYAMLError) -> SpecError:
+    """Return what is wrong with a text, in words of our own."""
+    mark = error.problem_mark or error.context_mark
+    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
+    said = f"{error.context} {error.problem}"
+    for words, why, hint in _COMPLAINTS:
+        if words in said:
+            return unreadable("YAML", f"there is {why}, in {where}", hint)
+    return unreadable("YAML", f"it makes no sense in {where}")
 
 
 class _Loader(yaml.SafeLoader):
