@@ -39,6 +39,7 @@ from shoal.protocol.messages import (
 )
 
 if TYPE_CHECKING:
+    from shoal.core.leasing.report_outbox import ReportOutbox
     from shoal.core.membership.members import Admission
     from shoal.model.resources import Profile
 
@@ -53,9 +54,12 @@ Stop = Callable[[Attempt, Outcome, float | None], list[Effect]]
 class LeaseLifecycle:
     """Decides which scheduler gets room on a worker, and for how long."""
 
-    def __init__(self, book: LeaseBook, stop: Stop, heap: DeadlineHeap) -> None:
+    def __init__(
+        self, book: LeaseBook, stop: Stop, heap: DeadlineHeap, reports: ReportOutbox
+    ) -> None:
         self.book = self._book = book
         self._stop = stop
+        self._reports = reports
         self._waitlist = Waitlist()
         self._seniority = DemandAges()
         self._due: Deadlines[LeaseId] = Deadlines(heap)
@@ -287,7 +291,12 @@ class LeaseLifecycle:
         return effects
 
     def on_renew(self, peer: NodeId, renew: Renew, now: float) -> list[Effect]:
-        """Renew leases of this peer, and report what runs on them."""
+        """Renew leases of this peer, and report what runs on them.
+
+        A lease that ended is not called gone while the report of what ran there is not
+        acknowledged. If this overtook the report, the task would count as lost, and run
+        again.
+        """
         alive: list[Occupied] = []
         gone: list[LeaseId] = []
         for id_ in renew.leases:
@@ -302,6 +311,9 @@ class LeaseLifecycle:
             lease = self._book.of(peer, told.lease)
             if lease is not None and lease.running is not None:
                 lease.saved(now - told.age_s)
+        if gone:
+            reported = self._reports.leases_of(peer)
+            gone = [id_ for id_ in gone if id_ not in reported]
         return [Send(peer, Renewed(leases=tuple(alive), gone=tuple(gone)))]
 
     def adopt(self, lease: Lease, peer: NodeId, lease_s: float, now: float) -> None:

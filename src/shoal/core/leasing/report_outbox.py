@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from shoal.core.events import Effect
     from shoal.core.leasing.output_outbox import OutputOutbox
+    from shoal.model.ids import LeaseId
     from shoal.protocol.messages import Outcome, Report
 
 REPORTS_MAX: Final = 10_000
@@ -48,6 +49,14 @@ class ReportOutbox:
         """Return the report of an ended attempt, while it is kept."""
         pending = self._pending.get(attempt)
         return None if pending is None else self._outputs.stamp(pending.report)
+
+    def leases_of(self, peer: NodeId) -> set[LeaseId]:
+        """Return the leases whose ends a scheduler has not acknowledged."""
+        return {
+            pending.report.lease
+            for attempt, pending in self._pending.items()
+            if attempt.scheduler == peer
+        }
 
     def add(self, report: Report, now: float) -> list[Effect]:
         """Send `report`, and repeat it until it is acknowledged."""

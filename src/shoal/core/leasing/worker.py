@@ -206,19 +206,19 @@ class Worker:
         self.counts: Counter[str] = Counter()
         self._roster = roster
         self._rng = rng
-        self._heap = DeadlineHeap()
-        self._book = LeaseBook(node, epoch, capacity)
-        self._lease_lifecycle = LeaseLifecycle(self._book, self._stop, self._heap)
+        heap = self._heap = DeadlineHeap()
+        book = self._book = LeaseBook(node, epoch, capacity)
         self._runs: dict[Attempt, _Run] = {}
         self._kinship = Kinship()
         self._bindings = AttemptBindings(self._has_no_lease, self._book.is_guessed)
-        self._outputs = OutputOutbox(node, epoch, self._heap)
-        self._reports = ReportOutbox(self._heap, self._outputs)
+        self._outputs = OutputOutbox(node, epoch, heap)
+        self._reports = ReportOutbox(heap, self._outputs)
+        self._lease_lifecycle = LeaseLifecycle(book, self._stop, heap, self._reports)
         self._heard = AnnouncementLog()
         self._terms = LendingTerms(self.rules, roster, capacity.lends)
         self._shelf = EnvironmentShelf(environment_bytes)
         self._preparation = Preparation(self._shelf, self.rules)
-        terms, heap, ledger = self._terms, self._heap, self._book.ledger
+        terms, ledger = self._terms, book.ledger
         told = self._shelf.marks_for, self._book.gangs, self._lease_lifecycle.waiting
         self._telling = LoadPublisher(node, epoch, ledger, terms, heap, *told)
         self.lender = Lender(
