@@ -138,7 +138,11 @@ def test_a_leaf_that_fails_and_comes_back_costs_time_and_no_job() -> None:
     jobs: Plain = {"arrivals": "poisson:12", "load": 0.6}
 
     torn = only(
-        simulated(jobs=jobs, events=[{"at": "15s", "fail": "leaf1", "for": "40s"}])
+        simulated(
+            jobs=jobs,
+            events=[{"at": "15s", "fail": "leaf1", "for": "40s"}],
+            policies=["nearest"],
+        )
     )
 
     assert torn.ended == torn.jobs
@@ -158,7 +162,7 @@ def test_a_job_that_cannot_end_is_told_with_the_reason() -> None:
         ("wide-0", "host3, where it was submitted, is cut off")
     ]
     assert unended([result]) == [
-        "nearest: 1 did not end: wide-0 (host3, where it was submitted, is cut off)"
+        "compact: 1 did not end: wide-0 (host3, where it was submitted, is cut off)"
     ]
 
 

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from shoal import validation
 from shoal.errors import SpecError
 from shoal.model.spec.documents import Plain, read_json, read_yaml
+from shoal.policy.registry import DEFAULT
 
 Few = Annotated[int, Meta(ge=1, le=10_000)]
 Priority = Annotated[int, Meta(ge=-100, le=100)]
@@ -214,7 +215,7 @@ class Scenario(_Spec, frozen=True, kw_only=True):
     services: Annotated[tuple[ScenarioServices, ...], Meta(max_length=64)] = ()
     jobs: JobsSpec = JobsSpec()
     policies: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=16)] = (
-        "nearest",
+        DEFAULT,
     )
     gossip: GossipSpec = GossipSpec()
     loss: Share = 0.0  # of messages

@@ -277,6 +277,5 @@ def _resolved(
     except SpecError as error:
         where = ", ".join(f"{axis} {label}" for axis, label in point.items())
         what = f"{error.what} ({where})" if where else error.what
-        raise SpecError(
-            what, path=error.path, because=error.because, hint=error.hint
-        ) from None
+        hint = f"{error.hint}; and {VARY}" if error.path == "$" else error.hint
+        raise SpecError(what, because=error.because, hint=hint) from None
