@@ -1,6 +1,6 @@
 """Compare shoal with its peers: the same work, on the same machine, in one run.
 
-Run: python benchmarks/peers.py [--rounds 3] [--only shoal,ray] [--write]
+Run: python benchmarks/peers.py [--rounds 3] [--only shoal ray] [--write]
 
 Installs Ray, Dask, Parsl and HyperQueue, each into an environment that is thrown away
 (`--envs DIR` keeps them), and runs the same work on each of them and on shoal, one
@@ -559,7 +559,9 @@ def run_one(name: str, python: Path) -> dict[str, float] | str:
 
 def compare(args: argparse.Namespace, envs: Path) -> tuple[dict, dict, int]:
     """Run everything, interleaved; return figures, what was left out, and rounds."""
-    names = [n for n in PEERS if not args.only or n in args.only.split(",")]
+    if unknown := set(args.only or ()) - set(PEERS):
+        sys.exit(f"no such system: {sorted(unknown)}; there are {list(PEERS)}")
+    names = [name for name in PEERS if not args.only or name in args.only]
     pythons: dict[str, Path] = {}
     left_out: dict[str, str] = {}
     figures: dict[str, dict[str, list[float]]] = {}
@@ -604,7 +606,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=25, help="start nothing later")
-    parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--only", nargs="+", metavar="SYSTEM", help="measure these")
     parser.add_argument("--envs", help="keep the environments here")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -615,7 +617,7 @@ def main() -> None:
         return
     began = time.strftime("%Y-%m-%d")
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch:
-        envs = Path(args.envs) if args.envs else Path(scratch)
+        envs = Path(args.envs or scratch).absolute()  # Each runs in its own folder.
         figures, left_out, rounds = compare(args, envs)
     for name, found in figures.items():
         for key, values in found.items():
