@@ -12,7 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shoal.drivers.supervisor.frame_fields import FrameError, FrameFields, Packer
+from shoal.drivers.supervisor.frame_fields import (
+    FrameError,
+    FrameFields,
+    Layout,
+    Packer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,26 +65,21 @@ class RoomAnswer(NamedTuple):
     reason: str = ""
 
 
+_ENTRY: Final = Layout(
+    RoomEntry._fields,
+    numbers=("processes_max", "file_bytes"),
+    flags=("terminal", "spare_cpu"),
+)
+
+
 def packed(entry: RoomEntry) -> bytes:
     """Encode an entry for the keeper."""
-    packer = Packer().number(entry.processes_max)
-    packer.texts(entry.env).texts(entry.argv)
-    packer.number(entry.file_bytes).number(entry.terminal).number(entry.spare_cpu)
-    return packer.body()
+    return _ENTRY.pack(entry)
 
 
 def unpacked(data: bytes) -> RoomEntry:
     """Decode an entry; raise `FrameError` if it is invalid."""
-    fields = FrameFields(data)
-    entry = RoomEntry(
-        processes_max=fields.number(),
-        env=fields.texts(),
-        argv=fields.texts(),
-        file_bytes=fields.number(),
-        terminal=_flag(fields.number()),
-        spare_cpu=_flag(fields.number()),
-    )
-    fields.end()
+    entry = RoomEntry._make(_ENTRY.unpack(data))
     if not entry.argv:
         raise FrameError("there is no program to run")
     if not all("=" in text for text in entry.env):
@@ -99,13 +99,6 @@ def unpack_furnishing(data: bytes) -> Furnishing:
     wanted = Furnishing(fields.text(), fields.number(), tuple(fields.texts()))
     fields.end()
     return wanted
-
-
-def _flag(number: int) -> bool:
-    """Return what a number says, so that each entry has one form."""
-    if number not in (0, 1):
-        raise FrameError(f"a flag of {number}")
-    return number == 1
 
 
 def pack_answer(answer: RoomAnswer) -> bytes:

@@ -6,6 +6,10 @@ and all their lengths. So no content of a text can be mistaken for the next fiel
 become arguments, variables and paths, which end at a NUL, so both sides refuse texts
 that contain one.
 
+What is sent for each task has a `Layout`: its numbers and the counts of its lists come
+first, and then all its texts as one list, which are read by a few calls in all. Field
+by field, that took a fifth of a supervisor's time.
+
 Supervisors use this, so it may import only the standard library.
 """
 
@@ -14,10 +18,10 @@ from __future__ import annotations
 import itertools
 import os
 import struct
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 NUMBER_MAX: Final = (1 << 63) - 1
 _NUMBER: Final = struct.Struct("<q")
@@ -52,11 +56,6 @@ class Packer:
     def texts(self, values: Iterable[str]) -> Packer:
         """Add a list of texts."""
         self._pieces.append(packed_texts(values))
-        return self
-
-    def packed(self, data: bytes) -> Packer:
-        """Add a field that is packed already."""
-        self._pieces.append(data)
         return self
 
     def body(self) -> bytes:
@@ -121,6 +120,81 @@ class FrameFields:
             raise FrameError("a frame ends within a field") from None
         self._at += kind.size
         return found
+
+
+@final
+class Layout:
+    """The fields of a tuple, of which those not named are lists of texts."""
+
+    def __init__(
+        self,
+        fields: Iterable[str],
+        *,
+        texts: Collection[str] = (),
+        numbers: Collection[str] = (),
+        flags: Collection[str] = (),
+    ) -> None:
+        kinds = dict.fromkeys(numbers, "number")
+        kinds |= dict.fromkeys(texts, "text") | dict.fromkeys(flags, "flag")
+        self._kinds = [kinds.get(name, "texts") for name in fields]
+        lists = self._kinds.count("texts")
+        self._texts = self._kinds.count("text")
+        self._numbers = len(self._kinds) - lists - self._texts
+        self._head = struct.Struct(f"<{self._numbers}q{lists}I")
+
+    def pack(self, values: Iterable[Any]) -> bytes:
+        """Return the body with these fields."""
+        numbers: list[int] = []
+        counts: list[int] = []
+        texts: list[str] = []
+        for kind, value in zip(self._kinds, values, strict=True):
+            if kind == "text":
+                texts.append(value)
+            elif kind == "texts":
+                counts.append(len(value))
+                texts += value
+            else:
+                numbers.append(value)
+        try:
+            head = self._head.pack(*numbers, *counts)
+        except struct.error:
+            raise FrameError(f"a number of {numbers} needs more than 8 bytes") from None
+        return head + packed_texts(texts)
+
+    def unpack(self, body: bytes) -> list[Any]:
+        """Return the fields in order; raise `FrameError` if the body is invalid."""
+        if len(body) < self._head.size:
+            raise FrameError("a frame ends within a field")
+        found = self._head.unpack_from(body)
+        numbers, counts = iter(found[: self._numbers]), found[self._numbers :]
+        rest = FrameFields(body[self._head.size :])
+        texts = rest.texts()
+        rest.end()
+        if len(texts) != self._texts + sum(counts):
+            raise FrameError(f"{len(texts)} texts are not what the fields need")
+        lists = iter(counts)
+        values: list[Any] = []
+        at = 0
+        for kind in self._kinds:
+            if kind == "number":
+                values.append(next(numbers))
+            elif kind == "flag":
+                values.append(flag(next(numbers)))
+            elif kind == "text":
+                values.append(texts[at])
+                at += 1
+            else:
+                end = at + next(lists)
+                values.append(texts[at:end])
+                at = end
+        return values
+
+
+def flag(number: int) -> bool:
+    """Return what a number says, so that each frame has one form."""
+    if number not in (0, 1):
+        raise FrameError(f"a flag of {number}")
+    return number == 1
 
 
 def packed_texts(values: Iterable[str]) -> bytes:

@@ -9,15 +9,14 @@ Supervisors use this, so it may import only the standard library.
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shoal.drivers.supervisor.frame_fields import (
     FrameError,
     FrameFields,
+    Layout,
     Packer,
-    packed_texts,
 )
 from shoal.framing import LENGTH, FrameBuffer, FramingError, framed
 
@@ -76,10 +75,20 @@ class StartAttempt(NamedTuple):
     job: str = ""  # what is as new may go from one task of it to the next
 
 
-SHARED: Final = frozenset({"shown", "room", "doors", "home", "uplink"})
-"""Fields that a node says again and again: they are packed once."""
-
-SHARED_MAX: Final = 256
+_START: Final = Layout(
+    StartAttempt._fields,
+    texts=["kept", "make", "spare", "directory", "cpus", "folder", "stdin", "job"],
+    numbers=[
+        "owner",
+        "memory_bytes",
+        "scratch_bytes",
+        "processes_max",
+        "disk_bytes",
+        "keep_bytes",
+        "file_bytes",
+    ],
+    flags=("boxed", "spare_cpu"),
+)
 
 
 class AttemptEnded(NamedTuple):
@@ -114,58 +123,12 @@ def frames_of(
 
 def pack_start(start: StartAttempt) -> bytes:
     """Encode an order as a frame; raise `FrameError` if a text cannot be sent."""
-    packer = Packer()
-    values: tuple[str | int | Sequence[str], ...] = start
-    for name, value in zip(StartAttempt._fields, values, strict=True):
-        if isinstance(value, str):
-            packer.text(value)
-        elif isinstance(value, int):
-            packer.number(value)
-        elif name in SHARED:
-            packer.packed(_packed(tuple(value)))
-        else:
-            packer.texts(value)
-    return frame(START, packer.body())
-
-
-@functools.lru_cache(SHARED_MAX)
-def _packed(values: tuple[str, ...]) -> bytes:
-    return packed_texts(values)
+    return frame(START, _START.pack(start))
 
 
 def unpack_start(body: bytes) -> StartAttempt:
     """Decode an order; raise `FrameError` if it is invalid."""
-    fields = FrameFields(body)
-    start = StartAttempt(
-        kept=fields.text(),
-        make=fields.text(),
-        spare=fields.text(),
-        owner=fields.number(),
-        directory=fields.text(),
-        cpus=fields.text(),
-        memory_bytes=fields.number(),
-        boxed=bool(fields.number()),
-        scratch_bytes=fields.number(),
-        processes_max=fields.number(),
-        env=fields.texts(),
-        setup=fields.texts(),
-        shown=fields.texts(),
-        room=fields.texts(),
-        secrets=fields.texts(),
-        argv=fields.texts(),
-        doors=fields.texts(),
-        home=fields.texts(),
-        folder=fields.text(),
-        disk_bytes=fields.number(),
-        keep_bytes=fields.number(),
-        file_bytes=fields.number(),
-        uplink=fields.texts(),
-        caches=fields.texts(),
-        stdin=fields.text(),
-        spare_cpu=bool(fields.number()),
-        job=fields.text(),
-    )
-    fields.end()
+    start = StartAttempt._make(_START.unpack(body))
     if not start.argv:
         raise FrameError("there is no program to run")
     if start.stdin not in STDINS:
