@@ -262,6 +262,9 @@ def test_what_tasks_log_and_print_belongs_to_their_job(
 
     eventually(lambda: "printed" in home.ok("logs", job))
     eventually(lambda: "0.25" in str(home.json("show", job)))
+    cells = caller.job(job)._repr_html_()
+    assert "<th>state</th><th>loss</th><th>step</th><th>node</th>" in cells
+    assert "<td>0.25</td><td>3</td>" in cells
 
 
 def test_a_decorated_function_is_called_here_or_there(home: CliHome) -> None:

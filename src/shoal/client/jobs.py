@@ -29,6 +29,7 @@ ENDS: Final = frozenset(
 )
 FILES: Final = (".yaml", ".yml", ".json")
 TASKS_SHOWN: Final = 50
+METRICS_SHOWN: Final = 6
 
 
 @final
@@ -57,23 +58,31 @@ class Job:
         return f"<Job {self.id} {job.name!r} {_state_text(job)}>"
 
     def _repr_html_(self) -> str:
-        """Show the job and its tasks as a table in a notebook."""
+        """Show the job and its tasks as a table in a notebook, the best first."""
+        from shoal.api.results import TASKS_MAX, results  # noqa: PLC0415 - Rarely used.
+
         try:
             with self._dial() as client:
-                job = client.get(self.id, tasks_max=TASKS_SHOWN)
+                job = client.get(self.id, tasks_max=TASKS_MAX)
         except ShoalError as error:
             return table(f"Job {self.id}", [("unknown", error)])
-        rows = [
+        found = results(job)
+        names = dict.fromkeys(name for each in found for name in each.metrics)
+        shown = list(names)[:METRICS_SHOWN]
+        rows: list[tuple[object, ...]] = [
             (
-                each.label or each.id.partition(".")[2],
-                state_of(each.state),
-                ", ".join(node.petname for node in each.nodes),
+                each.task,
+                each.state,
+                *(_figure(each.metrics.get(name)) for name in shown),
+                each.node,
                 each.reason,
             )
-            for each in job.tasks
+            for each in found[:TASKS_SHOWN]
         ]
+        if len(found) > TASKS_SHOWN:
+            rows.append((f"and {len(found) - TASKS_SHOWN} more",))
         title = f"Job {self.id} {job.name}: {_state_text(job)}"
-        return table(title, rows, ("task", "state", "node", "why"))
+        return table(title, rows, ("task", "state", *shown, "node", "why"))
 
     @property
     def state(self) -> str:
@@ -196,6 +205,10 @@ class Job:
     def _get(self) -> pb.Job:
         with self._dial() as client:
             return client.get(self.id, tasks_max=1)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.5g}"
 
 
 def _counted(step: float) -> float:

@@ -279,7 +279,7 @@ def _waiting(shape: TaskShape, table: WorkerTable, *, has_gpus: bool) -> Iterato
     elif able:
         yield "wait"
     elif shape.profile.gpu is not None and not has_gpus and shape.profile.gpu.count > 1:
-        yield f"wait for a node with {shape.profile.gpu.count}"
+        yield f"wait for a node with {shape.profile.gpu.count} GPUs"
 
 
 def _workers(count: int) -> str:

@@ -124,7 +124,7 @@ def test_too_many_gpus_for_any_node_can_be_fewer_or_spread() -> None:
     assert answer.helps == (
         "--gpus 2",
         "nodes: 4 with gpu: 2",
-        "wait for a node with 8",
+        "wait for a node with 8 GPUs",
     )
 
 
