@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from shoal.drivers.supervisor.frame_fields import (
     FrameError,
     FrameFields,
-    Layout,
+    FrameLayout,
     Packer,
 )
 
@@ -65,7 +65,7 @@ class RoomAnswer(NamedTuple):
     reason: str = ""
 
 
-_ENTRY: Final = Layout(
+_ENTRY: Final = FrameLayout(
     RoomEntry._fields,
     numbers=("processes_max", "file_bytes"),
     flags=("terminal", "spare_cpu"),

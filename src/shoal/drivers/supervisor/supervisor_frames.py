@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from shoal.drivers.supervisor.frame_fields import (
     FrameError,
     FrameFields,
-    Layout,
+    FrameLayout,
     Packer,
 )
 from shoal.framing import LENGTH, FrameBuffer, FramingError, framed
@@ -75,7 +75,7 @@ class StartAttempt(NamedTuple):
     job: str = ""  # what is as new may go from one task of it to the next
 
 
-_START: Final = Layout(
+_START: Final = FrameLayout(
     StartAttempt._fields,
     texts=["kept", "make", "spare", "directory", "cpus", "folder", "stdin", "job"],
     numbers=[
