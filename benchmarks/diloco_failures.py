@@ -8,8 +8,9 @@ time when nothing failed.
 
 `goodput` asks the machines of aggregator and workers in virtual time
 (`tests/sim/train_failures.py`): 1.2 million chips, in few large or many small workers,
-each chip failing once a year; a failed worker is back after 10 seconds. 1,024 workers
-are asked about ten times as many chips, too: one of them fails every 2.6 s. `killed`
+each chip failing once a year; a failed worker is back after 10 seconds. Eight workers
+are asked about twice as many chips, too, and 1,024 about ten times as many: one of
+them fails every 13 and every 2.6 s. `killed`
 asks live processes: two jobs of eight workers run side by side, and of one of them a
 worker is killed every 30 seconds and started again. `live` asks the same of tasks on
 nodes: two shoals of five nodes side by side, each with a job of eight workers, and in
@@ -47,6 +48,8 @@ CHIPS: Final = 1_200_000
 SCALES: Final = (
     (8, 1, CHIPS),
     (8, 4, CHIPS),
+    (8, 1, 2 * CHIPS),
+    (8, 4, 2 * CHIPS),
     (32, 1, CHIPS),
     (128, 1, CHIPS),
     (1_024, 1, CHIPS),

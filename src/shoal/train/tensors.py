@@ -14,6 +14,7 @@ makes one of all that goes into a file.
 from __future__ import annotations
 
 import itertools
+import shutil
 import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, cast, final
@@ -232,15 +233,13 @@ def save_state(path: Path, state: State, inner: Path | None = None) -> None:
         f"weights.{name}": array for name, array in layout.named(state.weights).items()
     }
     arrays["momentum"], arrays["lost"] = state.momentum, state.lost
-    if inner is not None:
-        arrays[INNER] = np.memmap(inner, dtype=np.uint8, mode="r")
     head = _Head(
         syncs=state.syncs,
         fragments=state.fragments,
         buffers=tuple(layout.buffers),
         frozen=layout.frozen,
     )
-    _save(path, arrays, head)
+    _save(path, arrays, head, inner)
 
 
 def load_weights(path: Path) -> tuple[Layout, Array]:
@@ -386,20 +385,35 @@ def _header(entries: Mapping[str, _Entry], head: _Head, size: int = 0) -> bytes:
     return (size - 8).to_bytes(8, "little") + text.ljust(size - 8)
 
 
-def _save(path: Path, arrays: Mapping[str, NDArray[Any]], head: _Head) -> None:
-    """Write a file, byte for byte as the library does."""
+def _save(
+    path: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    head: _Head,
+    inner: Path | None = None,
+) -> None:
+    """Write a file, byte for byte as the library does; the bytes of `inner` come last.
+
+    Its numbers are the smallest. They go from file to file, and never are in memory.
+    """
     entries: dict[str, _Entry] = {}
     end = 0
     # Those of larger numbers first, so that all are aligned.
-    for name in sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)):
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    for name in names:
         array, start = arrays[name], end
         end += array.nbytes
         kind = KINDS[array.dtype.newbyteorder("<").str]
         entries[name] = _Entry(kind, array.shape, (start, end))
+    if inner is not None:
+        size = inner.stat().st_size
+        entries[INNER] = _Entry("U8", (size,), (end, end + size))
     with _drafted(path) as out:
         out.write(_header(entries, head))
-        for name in entries:
+        for name in names:
             out.write(_bytes(arrays[name]))
+        if inner is not None:
+            with inner.open("rb") as kept:
+                shutil.copyfileobj(kept, out, CHUNK)
 
 
 @contextmanager

@@ -291,7 +291,6 @@ class Aggregator:
             return events.FetchFailed(worker, contribution)
         took_s = time.monotonic() - began
         norm, fault = measured(path, self._part(contribution.sync))
-        give_back()
         before = self._deltas.get((worker, contribution.sync))
         self._deltas[worker, contribution.sync] = path
         if before is not None:
@@ -304,6 +303,7 @@ class Aggregator:
         part = self._part(order.sync)
         paths = [self._deltas[each.worker, order.sync] for each in order.parts]
         deltas = deltas_in(paths, part, order.parts)
+        give_back()  # What measuring took.
         with self._guard:
             chunks = average(
                 state,
