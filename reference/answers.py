@@ -65,6 +65,7 @@ SIM_OBJECTS: Final[dict[str, Shape]] = {
         "events": ("int", "steps of the simulation"),
         "cpu_s": ("float", "CPU time that it took to simulate"),
         "history": ("text", "a hash of all that happened: the same for the same seed"),
+        "why_unended": ("text", "what kept the first job that did not end"),
     },
     "sweep_policy": {
         "column": ("text", "the policy, and the overlay if there are several"),
@@ -72,6 +73,7 @@ SIM_OBJECTS: Final[dict[str, Shape]] = {
         "typical": ("map of float", "ratio to the best other, geometric mean"),
         "worst": ("map of float", "ratio to the best other, highest"),
         "unended": ("int", "jobs that did not end"),
+        "why_unended": ("text", "what kept one of them"),
         "refusals_per_start": ("float", "demands refused for each task started"),
         "messages_per_job": ("float", "between hosts"),
     },

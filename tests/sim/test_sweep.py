@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from reference.answers import ANSWERS, breaches
@@ -15,7 +16,12 @@ from shoal.cli.lab.sim import sim
 from shoal.errors import ShoalError, SpecError, UsageError
 from shoal.lab.datacentre.sweep import CellResult, append_result, cells_of, read_results
 from shoal.lab.report.sweep_figures import figures_of, paired_ratios
-from shoal.lab.report.sweep_page import heat_map, markdown_lines, sweep_page
+from shoal.lab.report.sweep_page import (
+    heat_map,
+    markdown_lines,
+    sweep_page,
+    unended_lines,
+)
 from shoal.policy.registry import Registry
 
 TINY: Final[dict[str, Any]] = {
@@ -189,6 +195,17 @@ def test_the_command_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     histories = [cell["history"] for cell in before["cells"]]
     assert [cell["history"] for cell in after["cells"]] == histories
     assert len(kept.read_text().splitlines()) == 4
+
+
+def test_jobs_that_did_not_end_are_told_with_a_reason() -> None:
+    stuck = msgspec.structs.replace(
+        result("whims", "1", 90.0), ended=1, why_unended="policy whims <raised>"
+    )
+    figures = figures_of([result("fgd", "1", 9.0), stuck])
+
+    said = "whims: 3 jobs did not end; one of them: policy whims <raised>"
+    assert unended_lines(figures) == [said]
+    assert said.replace("<raised>", "&lt;raised&gt;") in sweep_page(figures, "any")
 
 
 @pytest.mark.parametrize("text", ["seed", "=1", "seed=", "seed=5..1", "seed=1..x"])

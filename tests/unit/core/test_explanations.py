@@ -1,5 +1,6 @@
 """A scheduler can say why a task is where it is."""
 
+from collections.abc import Mapping
 from random import Random
 from unittest.mock import Mock
 
@@ -11,12 +12,17 @@ from shoal.core.durability.journal import Submitted
 from shoal.core.events import Booted, JobSubmitted, MessageReceived
 from shoal.core.membership.roster import Roster
 from shoal.core.scheduling import explanations
+from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.core.scheduling.scheduler import Scheduler
 from shoal.model.caches import mark_of, marks_of
 from shoal.model.ids import NodeId, OwnerId, TaskId
 from shoal.model.job import Job, Work
 from shoal.model.resources import Capacity, GpuNeed, Profile
+from shoal.policy.custom import Assignment
 from shoal.policy.explanation import explain
+from shoal.policy.registry import Registry
+from shoal.policy.table.task_shapes import TaskShape
+from shoal.policy.worker_view import WorkerView
 from shoal.protocol.messages import Demand, Inventory, Load, Refusal
 from shoal.sim.node import trust
 
@@ -24,11 +30,11 @@ S, W = NodeId("s"), NodeId("w")
 replace = msgspec.structs.replace
 
 
-def _scheduler() -> Scheduler:
+def _scheduler(policies: PolicyLookup | None = None) -> Scheduler:
     roster = Roster(trust.members(), trust.WALL_AT_START_S)
     grant = trust.grant(S, ("scheduler",), OwnerId("ann"))
     roster.meet(S, grant, 0.0)
-    scheduler = Scheduler(S, roster, grant=grant, rng=Random(1))
+    scheduler = Scheduler(S, roster, grant=grant, rng=Random(1), policies=policies)
     scheduler.handle(Booted(), 0.0)
     inventory = Inventory(
         epoch=1,
@@ -94,6 +100,34 @@ def test_a_refusal_is_kept_in_the_words_of_the_worker() -> None:
 
     assert found is not None
     assert found.refused == ((W, "the owner is using the machine"),)
+
+
+def test_what_a_policy_says_of_waiting_tasks_is_told_until_it_places_them() -> None:
+    class Whims:
+        says: Assignment | None = None
+
+        def assign(
+            self, workers: Mapping[str, WorkerView], task: TaskShape
+        ) -> Assignment:
+            if self.says is None:
+                raise ValueError("no mood")
+            return self.says
+
+    whims = Whims()
+    scheduler = _scheduler(PolicyLookup(Registry({"whims": lambda: whims}), "whims"))
+    made = _needing(Profile(cpu_milli=1_000), job())
+    scheduler.handle(JobSubmitted(1, made), 0.0)
+    waits = scheduler.explain(TaskId("j.g.0"))
+    whims.says = Assignment(W)
+    scheduler.handle(
+        JobSubmitted(2, _needing(Profile(cpu_milli=1_000), job("k"))), 60.0
+    )
+    goes = scheduler.explain(TaskId("j.g.0"))
+
+    assert waits is not None
+    assert waits.why == ("policy whims broke a promise: it raised ValueError: no mood",)
+    assert goes is not None
+    assert goes.why == ("1 slot is being negotiated for its group",)
 
 
 def test_a_gang_beyond_the_quota_is_told_so_in_numbers() -> None:

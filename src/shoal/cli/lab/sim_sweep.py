@@ -20,6 +20,7 @@ from shoal.cli.options import (
     suggest,
     talk,
 )
+from shoal.cli.terminal import echo
 from shoal.errors import UsageError
 from shoal.lab.datacentre.sweep import (
     VARY,
@@ -29,7 +30,12 @@ from shoal.lab.datacentre.sweep import (
     run_cells,
 )
 from shoal.lab.report.sweep_figures import figures_of
-from shoal.lab.report.sweep_page import sweep_page, sweep_pictures, terminal_tables
+from shoal.lab.report.sweep_page import (
+    sweep_page,
+    sweep_pictures,
+    terminal_tables,
+    unended_lines,
+)
 from shoal.model.spec.documents import read_yaml
 
 if TYPE_CHECKING:
@@ -96,6 +102,8 @@ def sweep(
         echo_json(msgspec.to_builtins(answer))
     else:
         _echo_tables(terminal_tables(figures))
+        for line in unended_lines(figures):
+            echo(line)
     if not as_json and html is None:
         suggest("shoal sim sweep ... --html sweep.html (a page)", quiet=quiet)
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shoal.core.scheduling.policy_lookup import PolicyLookup
     from shoal.core.scheduling.refusal_cache import RefusalCache
     from shoal.core.scheduling.reservations import Reservations
+    from shoal.core.scheduling.slot_placer import SlotPlacer
     from shoal.model.job import Group, Job, Work
     from shoal.policy.table.task_shapes import TaskShape
     from shoal.policy.table.worker_table import WorkerTable
@@ -68,6 +69,7 @@ def explain_task(  # noqa: PLR0913 - it reads every part of a scheduler
     negotiator: Negotiator,
     dispatcher: Dispatcher,
     policies: PolicyLookup,
+    placer: SlotPlacer,
     kept: str = "",
 ) -> TaskExplanation | None:
     """Say why a task runs where it runs, waits, or ended; None if it is unknown.
@@ -90,6 +92,7 @@ def explain_task(  # noqa: PLR0913 - it reads every part of a scheduler
     why += what_is_missing(record, group)
     why += _what_holds_it(group, queue, negotiator)
     why += [_over_quota(group, job, holdings), _parted(group, job, views)]
+    why.append(placer.said_of(group.id))
     if ahead := reservations.ahead_of(group.id):
         gang = f"the gang {ahead}"
         if book.jobs[book.groups[ahead].job].job.owner != job.job.owner:

@@ -254,7 +254,7 @@ class Scheduler:
         matcher = self._matcher = Matcher(
             book, queue, placer, choice, kept, holdings, negotiator, runner
         )
-        self._prospects = Prospects(book, self.views)
+        self._placer, self._prospects = placer, Prospects(book, self.views)
         self._migrations = Migrations(book, queue, placer, matcher, holdings, heap)
         self._lingering, self._chores = Deadlines[LeaseId](heap), Deadlines[str](heap)
         self._match_wanted, self._rests_until, self._take = False, NEVER, self._takers()
@@ -285,6 +285,7 @@ class Scheduler:
             negotiator=self._negotiator,
             dispatcher=self._dispatcher,
             policies=self._policies,
+            placer=self._placer,
         )
 
     def hopeless(self, job: Job) -> list[str]:

@@ -5,6 +5,7 @@ booked since. The job's policy chooses among the workers that are not barred and
 not recently refused such a task or failed to start it, and slots are booked there. A
 booking is given back when its demand is refused or its lease dropped. Where there is
 no room, workers can be named whose tasks might give way; nothing is booked there.
+What a policy said when it chose no worker is kept, for whoever asks why tasks wait.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from shoal.policy.table.worker_table import TakenRoom
 
 DISPLACE_SAMPLE: Final = 64  # workers considered for displacing others' tasks
+SAID_MAX: Final = 1_024  # groups of which is known what their policy said last
 
 
 @final
@@ -58,6 +60,11 @@ class SlotPlacer:
         self._refusals = refusals
         self._selection = selection
         self._rng = rng
+        self._said: dict[GroupId, str] = {}
+
+    def said_of(self, group: GroupId) -> str:
+        """Return why its policy chose no worker for a group, if it said so."""
+        return self._said.get(group, "")
 
     def place_tasks(
         self,
@@ -232,7 +239,13 @@ class SlotPlacer:
         gang: GangNeed | None = None,
     ) -> Placed:
         table, rng, marks = self._table, self._rng, group.marks
-        return self._policies.place(shape, count, table, rng, exclude, marks, gang)
+        placed = self._policies.place(shape, count, table, rng, exclude, marks, gang)
+        self._said.pop(group.id, None)
+        if placed.reason and not placed.takens:
+            while len(self._said) >= SAID_MAX:
+                del self._said[next(iter(self._said))]
+            self._said[group.id] = placed.reason
+        return placed
 
 
 def age_s(group: GroupRecord, now: float) -> float:

@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.core.discovery.load_gossip import GossipNeighbours, LoadGossip
 from shoal.core.events import DrainRequested, NeighboursChanged
+from shoal.core.peer import Peer
 from shoal.core.scheduling.policy_lookup import PolicyLookup
 from shoal.lab.datacentre.gossip_probes import GossipProbes
 from shoal.lab.datacentre.jobs import OWNER, DrawnJob, DrawnJobs
@@ -32,7 +33,6 @@ from shoal.topology.routes import Routes
 
 if TYPE_CHECKING:
     from shoal.core.events import CancelRequested, JobSubmitted
-    from shoal.core.peer import Peer
     from shoal.lab.datacentre.scenario import OverlayName
     from shoal.lab.datacentre.settings import ScenarioSettings
     from shoal.sim.node.host import SimHost
@@ -317,8 +317,17 @@ class DataCentre:
         if not self._is_reachable(host):
             return f"{host.id}, where it was submitted, is cut off"
         if self.recorder.lives[drawn_job.job].started < 0:
-            return "it still waits for room"
+            return self._why_it_waits(host, drawn_job) or "it still waits for room"
         return "it has not run to its end"
+
+    def _why_it_waits(self, host: SimHost, drawn_job: DrawnJob) -> str:
+        """Say why a job never began, as `shoal explain` does."""
+        (errand,) = (e for e in self.drawn.errands if e.job.id == drawn_job.job)
+        task = next(iter(errand.job.tasks()))
+        if not isinstance(host.machine, Peer) or host.machine.scheduler is None:
+            return ""
+        found = host.machine.scheduler.explain(task.id)
+        return "; ".join(found.why) if found is not None else ""
 
     def _is_reachable(self, host: SimHost) -> bool:
         """Whether a host is up and can hear at least one other."""

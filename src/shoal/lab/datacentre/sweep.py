@@ -72,6 +72,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     cpu_s: float
     history: str
+    why_unended: str = ""  # what kept the first of the jobs that did not end
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -95,6 +96,7 @@ class Cell(msgspec.Struct, frozen=True):
             scenario=settings.name,
             point=self.point,
             cpu_s=round(run.figures.cpu_s, 3),
+            why_unended=run.result.unended[0].why if run.result.unended else "",
             **_figures(run.result),
         )
 

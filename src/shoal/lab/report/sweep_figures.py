@@ -54,6 +54,7 @@ class ColumnSummary(msgspec.Struct, frozen=True, kw_only=True):
     typical: dict[str, float]  # geometric mean of the ratios to the best other
     worst: dict[str, float]
     unended: int  # jobs
+    why_unended: str  # of one of them
     refusals_per_start: float
     messages_per_job: float
 
@@ -189,6 +190,7 @@ def _summary(
         },
         worst={m: max(ratios[m]) for m in METRICS},
         unended=jobs - sum(result.ended for result in own),
+        why_unended=next(filter(None, (one.why_unended for one in own)), ""),
         refusals_per_start=sum(result.refusals for result in own) / max(1, starts),
         messages_per_job=sum(result.messages for result in own) / max(1, jobs),
     )

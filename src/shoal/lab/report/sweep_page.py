@@ -68,6 +68,16 @@ def terminal_tables(figures: SweepFigures) -> list[Table]:
     return [*found, table]
 
 
+def unended_lines(figures: SweepFigures) -> list[str]:
+    """Return a line for each policy under which jobs did not end, with a reason."""
+    return [
+        f"{one.column}: {count(one.unended)} jobs did not end"
+        + (f"; one of them: {one.why_unended}" if one.why_unended else "")
+        for one in figures.summaries
+        if one.unended
+    ]
+
+
 def _plain(words: str) -> Table:
     return Table(title=words, title_justify="left", title_style="bold", box=None)
 
@@ -112,9 +122,10 @@ def sweep_page(figures: SweepFigures, name: str) -> str:
             "p",
             f"{scenarios} scenarios, each the mean of up to "
             f"{max(line.seeds for line in figures.lines)} seeds; "
-            f"{len(figures.columns)} columns",
+            f"{len(figures.columns)} policies or overlays",
             class_="sub",
         ),
+        *(element("p", escape(line), class_="note") for line in unended_lines(figures)),
         element("h2", "Against the best other"),
         element(
             "p",
@@ -170,7 +181,8 @@ def sweep_pictures(figures: SweepFigures) -> dict[str, str]:
 def heat_map(figures: SweepFigures, metric: str) -> str:
     """Return one square for each scenario and policy: the redder, the worse."""
     wide = (WIDTH - LABELS_W) / max(1, len(figures.columns))
-    parts: list[str] = []
+    axes = " · ".join(figures.axes)
+    parts = [text(LABELS_W - 10, TOP - 8, axes, class_="name", text_anchor="end")]
     for place, column in enumerate(figures.columns):
         x = LABELS_W + (place + 0.5) * wide
         turn = f"rotate(-35 {x:.1f} {TOP - 8:.1f})"
@@ -231,13 +243,14 @@ def profile(figures: SweepFigures, metric: str) -> str:
     ]
     for tenth in range(10, int(PROFILE_MOST * 10) + 1, 5):
         factor = tenth / 10
+        anchor = "middle" if factor < PROFILE_MOST else "end"
         parts.append(
             text(
                 frame.x(factor - 1.0),
                 261,
                 f"{factor:g} of the best",
                 class_="tick",
-                text_anchor="middle",
+                text_anchor=anchor,
             )
         )
     for place, column in enumerate(figures.columns):
