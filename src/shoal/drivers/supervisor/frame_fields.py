@@ -6,9 +6,9 @@ and all their lengths. So no content of a text can be mistaken for the next fiel
 become arguments, variables and paths, which end at a NUL, so both sides refuse texts
 that contain one.
 
-What is sent for each task has a `FrameLayout`: its numbers and the counts of its lists come
-first, and then all its texts as one list, which are read by a few calls in all. Field
-by field, that took a fifth of a supervisor's time.
+What is sent for each task has a `FrameLayout`: its numbers and the counts of its lists
+come first, and then all its texts as one list, which are read by a few calls in all.
+Field by field, that took a fifth of a supervisor's time.
 
 Supervisors use this, so it may import only the standard library.
 """
