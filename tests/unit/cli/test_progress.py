@@ -1,7 +1,11 @@
 """Long work tells how far it is; short work says nothing."""
 
+import functools
+from pathlib import Path
+
 import pytest
 
+from shoal.api import node_file
 from shoal.api import shoal_pb2 as pb
 from shoal.cli.display.progress import (
     LINE_S,
@@ -9,7 +13,9 @@ from shoal.cli.display.progress import (
     ProgressDisplay,
 )
 from shoal.cli.jobs.wait import Watched
+from shoal.cli.nodes import down
 from shoal.cli.terminal import CLEAR_LINE
+from shoal.runtime.home import Home
 
 
 class Clock:
@@ -117,3 +123,18 @@ def test_waiting_counts_the_tasks_of_all_jobs_that_were_looked_at(
         "tasks that ended: 3 of 9 · time left 24 s",
         "tasks that ended: 10 of 18 · time left 19 s",
     ]
+
+
+def test_a_node_that_lets_its_tasks_end_shows_how_long_it_may_take(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    looks = iter([True, True, False])
+    display = functools.partial(ProgressDisplay, shown_after_s=0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(down, "ProgressDisplay", display)
+    monkeypatch.setattr(down, "_ask_to_end", lambda *_: pb.ShutdownReply(tasks=2))
+    monkeypatch.setattr(node_file, "is_node", lambda _pid: next(looks))
+    found = node_file.NodeFile(1, "n", "heron", "ours", "s.sock", "127.0.0.1:1")
+
+    assert down.stop(Home(tmp_path), found, 60.0).tasks == 2
+    assert "stopping, at the latest" in capsys.readouterr().err

@@ -57,7 +57,8 @@ def leave(grace: str, destroy: bool, yes: bool, as_json: bool, quiet: bool) -> N
         _ask(known.shoal, len(active), holds_root=holds_root, quiet=as_json or quiet)
     cancelled: list[str] = []
     if found is not None:
-        cancelled = [*stop(home, found, grace_s, REASON).cancelled]
+        is_quiet = quiet or as_json
+        cancelled = [*stop(home, found, grace_s, REASON, quiet=is_quiet).cancelled]
     kept = home.membership.with_suffix(".left.json")
     if destroy:
         home.membership.unlink()

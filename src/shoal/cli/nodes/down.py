@@ -12,7 +12,8 @@ import click
 from shoal.api import node_file
 from shoal.api import shoal_pb2 as pb
 from shoal.api.client.client import client_of
-from shoal.cli.display.printing import echo_json
+from shoal.cli.display.printing import echo_json, span
+from shoal.cli.display.progress import ProgressDisplay
 from shoal.cli.options import json_option, quiet_option, suggest, talk
 from shoal.errors import ShoalError, UnreachableError
 from shoal.runtime.home import Home
@@ -41,7 +42,7 @@ def down(grace: str, as_json: bool, quiet: bool) -> None:
         if as_json:
             echo_json({"ended": False})
         return
-    ending = stop(home, found, grace_s)
+    ending = stop(home, found, grace_s, quiet=quiet or as_json)
     tasks, jobs = ending.tasks, ending.active_jobs
     if as_json:
         fields = {"ended": True, "pid": found.pid, "tasks": tasks, "active_jobs": jobs}
@@ -56,14 +57,21 @@ def down(grace: str, as_json: bool, quiet: bool) -> None:
 
 
 def stop(
-    home: Home, found: node_file.NodeFile, grace_s: float, leaves_because: str = ""
+    home: Home,
+    found: node_file.NodeFile,
+    grace_s: float,
+    leaves_because: str = "",
+    *,
+    quiet: bool = False,
 ) -> pb.ShutdownReply:
     """Stop a node; return how many tasks it ran, and how many jobs have not ended.
 
     If it leaves its shoal, it hands jobs over and cancels all others for this reason.
     """
     ending = _ask_to_end(found, grace_s, leaves_because)
-    _wait_for_end(home, found, END_S + grace_s)
+    label = "stopping, at the latest"
+    with ProgressDisplay(label, quiet=quiet, unit=span) as progress:
+        _wait_for_end(home, found, END_S + grace_s, progress)
     return ending
 
 
@@ -80,8 +88,14 @@ def _ask_to_end(
         return pb.ShutdownReply()
 
 
-def _wait_for_end(home: Home, found: node_file.NodeFile, timeout_s: float) -> None:
-    until = time.monotonic() + timeout_s
+def _wait_for_end(
+    home: Home,
+    found: node_file.NodeFile,
+    timeout_s: float,
+    progress: ProgressDisplay,
+) -> None:
+    began = time.monotonic()
+    until = began + timeout_s
     while node_file.is_node(found.pid):
         if time.monotonic() > until:
             raise ShoalError(
@@ -89,4 +103,5 @@ def _wait_for_end(home: Home, found: node_file.NodeFile, timeout_s: float) -> No
                 because=f"it was asked {timeout_s:g} s ago",
                 hint=f"kill -9 {found.pid} kills it; {home.log} may say why",
             )
+        progress.told(int(time.monotonic() - began), int(timeout_s))
         time.sleep(LOOK_S)
