@@ -16,6 +16,7 @@ from shoal.api import shoal_pb2 as pb
 from shoal.api.client.shipping import ship_all, take_outputs
 from shoal.errors import ShoalError
 from shoal.net.identity.petname import petname
+from shoal.protocol.messages import Role
 
 pytestmark = pytest.mark.integration
 
@@ -52,13 +53,15 @@ echo "end $SHOAL_TASK_ID" >>"$DIARY"
 @pytest.fixture
 def shoal(tmp_path: Path) -> Iterator[LiveShoal]:
     tmp_path.chmod(0o755)
-    made = LiveShoal(tmp_path, 3, worker_roles=("scheduler", "worker", "gate"))
+    roles: tuple[Role, ...] = ("scheduler", "worker", "gate")
+    boss = ("--no-worker", "--keepers", "2")
+    made = LiveShoal(tmp_path, 3, worker_roles=roles, scheduler_args=boss)
     with live_shoal(made) as running:
         yield running
 
 
 class KeptWork:
-    """A job of twelve tasks that wait for a word, kept by two nodes."""
+    """A job of twelve tasks that wait for a word. Two nodes keep it, unasked."""
 
     def __init__(self, shoal: LiveShoal) -> None:
         self.shoal = shoal
@@ -69,7 +72,6 @@ class KeptWork:
             "command": ["sh", "-c", SCRIPT],
             "env": {"DIARY": str(self.diary), "GO": str(self.go)},
             "array": TASKS,
-            "keepers": 2,
             "resources": {"gpu": 1, "cpu": 0.1, "ram": "64MB"},
         }
         with self.shoal.boss.client() as client:
@@ -221,7 +223,11 @@ def test_a_node_that_leaves_hands_over_what_does_not_run_though_nobody_kept_it(
     shoal: LiveShoal, tmp_path: Path
 ) -> None:
     runs, waits = tmp_path / "runs", tmp_path / "waits"
-    took = {"resources": {"gpu": 1, "cpu": 0.1, "ram": "64MB"}, "array": AT_ONCE}
+    took: dict[str, object] = {
+        "resources": {"gpu": 1, "cpu": 0.1, "ram": "64MB"},
+        "array": AT_ONCE,
+    }
+    took |= {"keepers": 0}
     busy = {"command": ["sh", "-c", f"touch {runs}; sleep 600"], **took}
     later = {"command": ["sh", "-c", f"echo x >>{waits}"], **took}
     with shoal.boss.client() as client:

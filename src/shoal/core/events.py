@@ -258,9 +258,13 @@ class GrantChanged(msgspec.Struct, frozen=True):
 
 
 class NeighboursChanged(msgspec.Struct, frozen=True):
-    """The overlay was computed anew: from now on these are told what is heard."""
+    """The overlay was computed anew: from now on these are told what is heard.
+
+    So are as many `strays`, drawn from the other linked peers for each round.
+    """
 
     neighbours: tuple[NodeId, ...]
+    strays: int = 0
 
 
 Event = (

@@ -317,7 +317,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: tuple[NodeId, ...] = ()  # the only workers that may run it, unless empty
     schedule: Schedule | None = None  # it never runs itself, but starts jobs like it
     occurrence: Occurrence | None = None  # a schedule started it
-    keepers: int = 0  # other nodes of its owner that go on with it without this one
+    # Other nodes of its owner that go on with it without this one; None: as this says.
+    keepers: int | None = None
 
     @property
     def may_run_again(self) -> bool:

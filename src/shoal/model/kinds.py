@@ -29,6 +29,10 @@ Strangers = Literal["no", "confined", "limited", "any"]
 """Whose tasks run on a machine besides its owner's: nobody's, those of members where
 tasks are confined, where the kernel limits them as well, or those of every member."""
 
+Overlay = Literal["random", "flood", "mst", "nearest"]
+"""Which of its linked peers a node tells what it hears of load: some that are drawn for
+each round, all, its neighbours in a tree of least cost, or these and the nearest."""
+
 NETWORKED: Final = "+network"
 """Ends what a task needs of a worker, besides a driver, if it uses the network."""
 

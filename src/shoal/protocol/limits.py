@@ -71,6 +71,12 @@ HOLDERS_MAX: Final = 8
 NARROW_MAX: Final = 32
 """Peers of whose narrow links a node tells."""
 
+NEIGHBOURHOOD_MAX: Final = 64
+"""Links that a node tells its neighbours of."""
+
+FARNESS_MAX: Final = 15
+MARK_MAX: Final = (1 << 32) - 1
+
 DISTANCE_US_MAX: Final = 10_000_000
 """The farthest that a node can be: a round trip of ten seconds."""
 
@@ -125,6 +131,8 @@ Secret = Annotated[bytes, Meta(max_length=SECRET_BYTES_MAX)]
 Piece = Annotated[bytes, Meta(max_length=OUTPUT_BYTES_MAX)]
 PieceData = Annotated[bytes, Meta(max_length=PIECE_BYTES_MAX)]
 Offset = Annotated[int, Meta(ge=-DISTANCE_US_MAX, le=DISTANCE_US_MAX)]
+Mark = Annotated[int, Meta(ge=0, le=MARK_MAX)]
+Farness = Annotated[int, Meta(ge=0, le=FARNESS_MAX)]
 Microseconds = Annotated[int, Meta(ge=0, le=DISTANCE_US_MAX)]
 BandwidthClass = Annotated[int, Meta(ge=0, le=BANDWIDTH_CLASS_MAX)]
 ProbeBytes = Annotated[int, Meta(ge=1, le=PROBE_BYTES_MAX)]

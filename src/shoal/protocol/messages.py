@@ -50,6 +50,7 @@ from shoal.protocol.limits import (
     LEASES_MAX,
     LOSSES_MAX,
     METRICS_MAX,
+    NEIGHBOURHOOD_MAX,
     PEERS_MAX,
     RUMOURS_MAX,
     VALUES_MAX,
@@ -57,12 +58,14 @@ from shoal.protocol.limits import (
     Addresses,
     Drivers,
     ExitCode,
+    Farness,
     Fraction,
     Gang,
     GangMarks,
     Hashes,
     Hops,
     Leases,
+    Mark,
     Piece,
     Places,
     Priority,
@@ -240,6 +243,18 @@ class LoadDigests(Message, frozen=True, tag="load-digests"):
     rumours: Annotated[tuple[Rumour, ...], Meta(max_length=RUMOURS_MAX)]
     # Of the workers, in order, over all but the hops; none of one that signs nothing.
     signatures: Annotated[tuple[Signature, ...], Meta(max_length=RUMOURS_MAX)] = ()
+
+
+class Neighbourhood(Message, frozen=True, tag="neighbourhood"):
+    """Whom the sender is linked to, and about how far away each is.
+
+    From it the receiver chooses whom it tells what it hears of load. Peers are named by
+    marks, hashes of four bytes; a link counts only if its other end tells of it, too.
+    """
+
+    links: Annotated[
+        tuple[tuple[Mark, Farness], ...], Meta(max_length=NEIGHBOURHOOD_MAX)
+    ] = ()
 
 
 # Negotiation: from a demand to a lease.
@@ -670,7 +685,7 @@ ToScheduler = (
     | Report
 )
 ToGate = PeersWanted | ReservationWanted
-ToGossip = LoadDigests
+ToGossip = LoadDigests | Neighbourhood
 ToStore = PieceWanted | BlobPiece | PieceRefusal | BlobHeld
 ToAny = (
     Hello

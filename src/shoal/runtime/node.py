@@ -23,6 +23,7 @@ from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.calls.call_exchange import CallExchange
 from shoal.core.channels.channels import Channels
 from shoal.core.discovery.gate import Gate
+from shoal.core.discovery.gossip_overlay import GossipOverlay
 from shoal.core.discovery.known_members import KnownMembers
 from shoal.core.discovery.load_gossip import LoadGossip
 from shoal.core.discovery.neighbours import Neighbours
@@ -127,6 +128,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     environment_bytes: int = 0  # environments and caches; 0: a fifth of the disk
     loans: Loans = msgspec.field(default_factory=Loans)
     forward: ForwardRule = STAY  # which jobs go to other schedulers of the owner
+    keepers: int = 0  # of jobs that say nothing of them
     journal: Begin = ""  # how to begin if it was lost or damaged
     open_lan: bool = False  # whether LAN machines join without asking
     finding: Finding = Finding()  # means of finding members that are on
@@ -477,7 +479,8 @@ class Node:
         channels = Channels(roster, grant.owner, epoch, scheduler)
         self.proximity = self._make_proximity(worker, blobs)
         others = (self.forwarded_calls, mail, calls, blobs, channels)
-        finding = (self.neighbours, self.proximity, self.admission_control)
+        overlay = self._make_overlay()
+        finding = (self.neighbours, self.proximity, overlay, self.admission_control)
         machines: list[Machine] = [gossip, *roles, *others, *finding, *sums]
         self.allocator = None
         if scheduler is not None:
@@ -500,6 +503,7 @@ class Node:
             keep=settings.keep,
             zone=zone_of,
             forward=settings.forward,
+            keepers=settings.keepers,
             rng=self._rng,
             now=now,
         )
@@ -544,6 +548,10 @@ class Node:
 
         probes = self.settings.finding.probes
         return Proximity(self.id, self._rng, is_busy=is_busy, probes=probes)
+
+    def _make_overlay(self) -> GossipOverlay:
+        rtts_us = self.proximity.map.rtts_us
+        return GossipOverlay(self.id, rtts_us, self.settings.finding.overlay)
 
     def _known_members(self) -> KnownMembers:
         """Return the members that this node contacts at start."""

@@ -80,6 +80,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     task_network: TaskNetwork = "none"  # for tasks of other owners
     keep: KeepRule = KeepRule()
     forward: bool = False  # whether jobs go to other schedulers of the owner
+    keepers: int = 0  # of jobs that say nothing of them
     cache_bytes: int = 0  # 0: a fifth of the disk
     environment_bytes: int = 0  # 0: a fifth of the disk
     shares: tuple[str, ...] = ()  # NAME=FOLDER:rw:all
@@ -142,11 +143,12 @@ async def compose(
         cache_bytes=options.cache_bytes,
         keep=options.keep,
         forward=ForwardRule(is_on=options.forward, takes=True),
+        keepers=options.keepers,
         environment_bytes=options.environment_bytes,
         loans=loans,
         journal=options.journal,
         open_lan=options.network.open_lan,
-        finding=finding_of(options.network.without),
+        finding=finding_of(options.network.without, options.network.overlay),
         owner_input=options.owner_input,
         time_limit_s=options.time_limit_s,
         idle_timeout_s=options.idle_timeout_s,

@@ -15,13 +15,14 @@ ANN, BOB = OwnerId("ann"), OwnerId("bob")
 ME, YOU, HER, OTHER, LENDER = map(NodeId, ("me", "you", "her", "other", "lender"))
 
 
-def machine(*linked: NodeId) -> Succession:
+def machine(*linked: NodeId, unasked: int = 0) -> Succession:
     roster = Roster(trust.members(), trust.WALL_AT_START_S)
     for node in (ME, YOU, HER):
         roster.meet(node, trust.grant(node, ("scheduler",), ANN), 0.0)
     roster.meet(OTHER, trust.grant(OTHER, ("scheduler",), BOB), 0.0)
     roster.meet(LENDER, trust.grant(LENDER, ("worker",), ANN), 0.0)
-    made = Succession(ME, roster, JobBook(), DeadlineHeap(), (), 0.0)
+    book, heap = JobBook(), DeadlineHeap()
+    made = Succession(ME, roster, book, heap, (), 0.0, unasked=unasked)
     for node in linked:
         made.on_linked(node, 0.0)
     return made
@@ -78,3 +79,35 @@ def test_what_cannot_be_kept_is_refused_with_the_reason(kept: Job, why: str) -> 
 
     assert isinstance(said, str)
     assert why in said
+
+
+def test_a_job_that_says_nothing_is_kept_by_as_many_as_its_node_says() -> None:
+    says_nothing = replace(job(), keepers=None)
+
+    assert machine(HER, YOU).members_for(says_nothing, 0.0) == ()
+    assert machine(HER, YOU, unasked=2).members_for(says_nothing, 0.0) == (ME, HER, YOU)
+    refuses = replace(job(), keepers=0)
+    assert machine(HER, YOU, unasked=2).members_for(refuses, 0.0) == ()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        job(Work(stdin="pipe")),
+        job(Work(driver="python")),
+        replace(job(), schedule=Schedule("0 3 * * *")),
+        replace(job(), owner=BOB),
+    ],
+)
+def test_nobody_keeps_unasked_what_belongs_to_its_node_and_nothing_is_refused(
+    other: Job,
+) -> None:
+    made = machine(HER, YOU, unasked=2)
+
+    assert made.members_for(replace(other, keepers=None), 0.0) == ()
+
+
+def test_a_job_is_not_refused_because_nobody_is_there_to_keep_it_unasked() -> None:
+    says_nothing = replace(job(), keepers=None)
+
+    assert machine(HER, unasked=2).members_for(says_nothing, 0.0) == ()

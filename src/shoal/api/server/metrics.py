@@ -19,6 +19,8 @@ from prometheus_client.registry import Collector
 
 import shoal
 from shoal.api.service import views
+from shoal.core.discovery.gossip_overlay import GossipOverlay
+from shoal.core.discovery.load_gossip import FAN_OUT
 from shoal.core.records import census
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class NodeCollector(Collector):
             "Calls of other nodes under way.",
             node.forwarded_calls.open,
         )
+        yield from _of_gossip(node)
         yield from _of_process()
 
 
@@ -131,6 +134,24 @@ def _of_resources(node: Node) -> Iterator[Metric]:
             "Workers that are known here.",
             len(node.peer.scheduler.views),
         )
+
+
+def _of_gossip(node: Node) -> Iterator[Metric]:
+    gossip, overlay = node.peer.gossip, node.peer.find(GossipOverlay)
+    if gossip is None or overlay is None:
+        return
+    yield CounterMetricFamily(
+        "shoal_load_news", "What was heard of the load of others.", gossip.news
+    )
+    yield CounterMetricFamily(
+        "shoal_load_messages", "Messages about load that were sent.", gossip.sent
+    )
+    told = GaugeMetricFamily(
+        "shoal_gossip_neighbours", "Peers that are told such news.", labels=("overlay",)
+    )
+    chosen = FAN_OUT if overlay.chosen is None else len(overlay.chosen)
+    told.add_metric((overlay.overlay,), chosen)
+    yield told
 
 
 def _of_process() -> Iterator[Metric]:

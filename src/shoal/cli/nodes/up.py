@@ -26,7 +26,7 @@ from shoal.cli.options import (
     talk,
 )
 from shoal.errors import ShoalError, StoreError, UsageError
-from shoal.model.kinds import Strangers, TaskNetwork, allowed
+from shoal.model.kinds import Overlay, Strangers, TaskNetwork, allowed
 from shoal.runtime.home import Home
 
 if TYPE_CHECKING:
@@ -105,6 +105,13 @@ gpu_options = options_of(
     multiple=True,
     metavar="WAY",
     help="Turn off gates, peers, gossip, dht, mdns, direct, or p2p as a whole.",
+)
+@click.option(
+    "--overlay",
+    type=click.Choice(get_args(Overlay)),
+    default=default_of("overlay"),
+    help="Which neighbours hear of free room: some drawn anew each time (random, the "
+    "default), all, those of a spanning tree, or these and the nearest.",
 )
 @click.option(
     "--lan/--no-lan",
@@ -226,6 +233,14 @@ gpu_options = options_of(
     default=default_of("forward"),
     help="Let other nodes of yours have jobs that wait here, if they are nearer to the "
     "workers or have much less to do.",
+)
+@click.option(
+    "--keepers",
+    type=click.IntRange(0, 4),
+    default=default_of("keepers"),
+    metavar="N",
+    help="How many other nodes of yours keep each job that is submitted here and says "
+    "nothing of it, if so many are there; they go on with it if this node is gone.",
 )
 @click.option(
     "--share",
@@ -372,6 +387,7 @@ def _options(given: dict[str, Any]) -> NodeOptions:
     parse_lend(given["lend"] or "always")
     reach: dict[str, Any] = {**given, "lan": _lan(given["lan"])}
     own: dict[str, Any] = {**given, "journal": given["journal"] or ""}
+    own["keepers"] = _keepers(given["keepers"] or 0)
     return NodeOptions(
         **{name: own[name] for name in NodeOptions.__struct_fields__ if name in own},
         worker=not given["no_worker"],
@@ -406,6 +422,17 @@ def _duration(given: dict[str, Any], name: str) -> float | None:
             hint=f"give it a minute at least: {flag} 1m",
         )
     return duration_s
+
+
+def _keepers(wanted: int) -> int:
+    if wanted % 2:
+        raise UsageError(
+            f"--keepers {wanted}: a job has 0, 2 or 4 keepers",
+            because="most of all that have the job must agree, this node included; an "
+            "odd number of others helps no more than one less",
+            hint=f"write --keepers {wanted + 1}",
+        )
+    return wanted
 
 
 def _keep_rule(given: dict[str, Any]) -> KeepRule:

@@ -4,10 +4,11 @@ Theory of operation. The worker of this node says what room it has (`Spread`), a
 neighbours say what they heard (`LoadDigests`). While there is news, a node sends it to
 some neighbours about once every `GOSSIP_S`; without news it is silent. A rumour is news
 if it is signed and the known one is not, or if its epoch or number is later. It is
-passed on at most `HOPS_MAX` times, fewer in a small shoal (`SizeEstimated`). Either the
+passed on at most `HOPS_MAX` times, fewer in a large shoal (`SizeEstimated`). Either the
 neighbours are given, such as the edges of a spanning tree (`NeighboursChanged`), and
-each is told once; or `fan_out` of the linked peers are drawn anew for each round, and a
-rumour is told for `repeats` rounds.
+each is told once, as well as some `strays` that are drawn from the others, and a new
+neighbour is told all that is known; or `fan_out` of the linked peers are drawn anew for
+each round, and a rumour is told for `repeats` rounds.
 
 In a shoal of more than `known_max` nodes nobody can know all workers, so a rumour goes
 a few hops only. There a node tells the same `fan_out * repeats` peers each time, once,
@@ -81,6 +82,7 @@ class GossipNeighbours(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     fixed: tuple[NodeId, ...] | None = None
+    strays: int = 0  # others who are told, too, drawn from the links
     drawn_from: Sequence[NodeId] | None = None
     fan_out: int = FAN_OUT
     repeats: int = REPEATS
@@ -116,6 +118,8 @@ class LoadGossip:
         """Sign our worker's rumours; without `verify`, accept all signatures."""
         self.node = node
         self.forged = 0  # rumours whose signature was not that of their worker
+        self.news = 0  # rumours that were news, of others
+        self.sent = 0  # messages
         self._sign = sign
         self._verify = verify
         self._rng = rng
@@ -154,7 +158,7 @@ class LoadGossip:
                 self._linked.pop(event.peer, None)
                 self._forget(event.peer)
             case NeighboursChanged():
-                self._hood = msgspec.structs.replace(self._hood, fixed=event.neighbours)
+                return self._on_neighbours(event)
             case SizeEstimated():
                 self._on_size(event.nodes)
             case _:
@@ -213,6 +217,7 @@ class LoadGossip:
             if about != peer and not self._is_genuine(rumour, signature):
                 self.forged += 1
                 continue
+            self.news += 1
             self._note(rumour, signature, peer, now)
 
     def _is_genuine(self, rumour: Rumour, signature: bytes) -> bool:
@@ -245,17 +250,32 @@ class LoadGossip:
             self._due = now + pause_s
 
     def _on_connected(self, peer: NodeId) -> list[Effect]:
-        """Send a new or returning neighbour the rumours it may have missed."""
         self._linked[peer] = None
         fixed = self._hood.fixed
-        if fixed is None or peer not in fixed:
-            return []
+        return [] if fixed is None or peer not in fixed else self._catch_up(peer)
+
+    def _on_neighbours(self, event: NeighboursChanged) -> list[Effect]:
+        before = self._hood.fixed or ()
+        self._hood = msgspec.structs.replace(
+            self._hood, fixed=event.neighbours, strays=event.strays
+        )
+        effects: list[Effect] = []
+        for peer in event.neighbours:
+            if peer in self._linked and peer not in before:
+                effects += self._catch_up(peer)
+        return effects
+
+    def _catch_up(self, peer: NodeId) -> list[Effect]:
+        """Send a new or returning neighbour the rumours it may have missed."""
         passed = [
             _with_hops(rumour, self._hops_left(rumour))
             for rumour in list(self._known.values())[-RUMOURS_MAX:]
             if rumour.hops and rumour.node != peer
         ]
-        return [Send(peer, self._digests(passed))] if passed else []
+        if not passed:
+            return []
+        self.sent += 1
+        return [Send(peer, self._digests(passed))]
 
     def _on_deadline(self, now: float) -> list[Effect]:
         """Begin a round, if it is time."""
@@ -266,13 +286,14 @@ class LoadGossip:
         effects = self._tell_drawn() if fixed is None else self._tell_all(fixed)
         if self._news:
             self._due = now + self._hood.interval_s
+        self.sent += len(effects)
         return effects
 
     def _tell_all(self, neighbours: Sequence[NodeId]) -> list[Effect]:
         """Send each neighbour every rumour it did not send us."""
         effects: list[Effect] = []
         some = dict(list(self._news.items())[:RUMOURS_MAX])
-        for peer in neighbours:
+        for peer in (*neighbours, *self._draw_strays(neighbours)):
             fresh = [
                 news.passed or self._passed_on(about, news)
                 for about, news in some.items()
@@ -283,6 +304,13 @@ class LoadGossip:
         for about in some:
             del self._news[about]
         return effects
+
+    def _draw_strays(self, neighbours: Sequence[NodeId]) -> list[NodeId]:
+        """Draw some linked peers besides the neighbours."""
+        if not self._hood.strays:
+            return []
+        others = [peer for peer in self._linked if peer not in neighbours]
+        return self._rng.sample(others, min(self._hood.strays, len(others)))
 
     def _tell_drawn(self) -> list[Effect]:
         """Send the rumours with rounds left to a random draw of neighbours."""

@@ -62,9 +62,11 @@ class Submissions:
         if isinstance(admission, str):
             return admission
         job = _clamped(event.job, admission)
-        members = self._succession.members_for(job, now) if job.keepers else ()
+        members = self._succession.members_for(job, now)
         if isinstance(members, str):
             return members
+        if members:
+            job = msgspec.structs.replace(job, keepers=len(members) - 1)
         return Submitted(
             job,
             wall_s,

@@ -213,19 +213,23 @@ class Scheduler:
         keep: KeepRule = KEEP_ALL,
         zone: ZoneLookup = utc_only,
         forward: ForwardRule = STAY,
+        keepers: int = 0,
         rng: Random,
         now: float = 0.0,
     ) -> None:
         """Continue from `journal`, in the next generation; `Booted` sets it going.
 
         `heard` is rumours about workers, kept up to date by gossip; `path_cost` guesses
-        how far workers are; `keep` limits how many ended jobs stay; `zone` knows zones.
+        how far workers are; `keep` limits how many ended jobs stay; `zone` knows zones;
+        `keepers` are those of jobs that say nothing of them.
         """
         self.node, self.counts, journal = node, Counter[str](), tuple(journal)
         self._roster, self._policies = roster, policies or PolicyLookup()
         book = self.book = _next_life(journal, roster, now)
         heap = self._heap = DeadlineHeap()
-        self.succession = Succession(node, roster, book, heap, journal, now)
+        self.succession = Succession(
+            node, roster, book, heap, journal, now, unasked=keepers
+        )
         views = self.views = WorkerViews(node, heap, path_cost)
         hints = self._gossip_candidates = GossipCandidates(node, heard, views.cost)
         self._discovery = WorkerSearch(node, grant, rng, heap)

@@ -57,6 +57,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
+from msgspec.structs import replace
+
 from shoal.core.artifacts.events import DropKept, KeptFetched, KeptMissed
 from shoal.core.deadlines import DeadlineHeap, Deadlines
 from shoal.core.durability.journal import (
@@ -75,12 +77,14 @@ from shoal.core.events import Effect, Record, Send
 from shoal.core.scheduling.notices import Consequence, Released, SavedElsewhere
 from shoal.core.succession.ballots import Ballots, ballot_for
 from shoal.core.succession.belongings import Belongings
+from shoal.core.succession.forwarding import is_bound
 from shoal.core.succession.kept_jobs import KeptJobs, KeptLog
 from shoal.core.succession.leading import Leading
 from shoal.core.succession.leads import JobKeeper, Lead, Parting
 from shoal.core.timing import BEAT_S
 from shoal.errors import StoreError
 from shoal.model.ids import JobId, NodeId
+from shoal.model.job import TaskArray
 from shoal.protocol.limits import KEPT_BYTES_MAX
 from shoal.protocol.succession.messages import (
     MEMBERS_MAX,
@@ -119,9 +123,15 @@ class Succession:
         heap: DeadlineHeap,
         journal: Iterable[Entry],
         now: float,
+        *,
+        unasked: int = 0,
     ) -> None:
-        """Go on with what the journal says was kept; jobs in `book` are our own."""
+        """Go on with what the journal says was kept; jobs in `book` are our own.
+
+        A job that says nothing of keepers has `unasked`, if so many are there.
+        """
         self.counts: Counter[str] = Counter()
+        self._unasked = unasked
         self._node, self._roster, self._book = node, roster, book
         self._linked: dict[NodeId, None] = {}  # in the order in which they came
         self.others = KeptJobs(journal)
@@ -184,21 +194,36 @@ class Succession:
     # Submission.
 
     def members_for(self, job: Job, now: float) -> tuple[NodeId, ...] | str:
-        """Choose who keeps a job, this node first; or say why it cannot be kept."""
+        """Choose who keeps a job, this node first; or say why it cannot be kept.
+
+        Who asks for no keepers has none. Who says nothing of them gets what this node
+        gives unasked, and none where that cannot be.
+        """
+        if job.keepers is None and self._unasked:
+            is_derived = any(isinstance(group.tasks, TaskArray) for group in job.groups)
+            found = self._asked_of(replace(job, keepers=self._unasked), now)
+            return (
+                () if is_derived or is_bound(job) or isinstance(found, str) else found
+            )
+        return self._asked_of(job, now) if job.keepers else ()
+
+    def _asked_of(self, job: Job, now: float) -> tuple[NodeId, ...] | str:
+        wanted = job.keepers or 0
         if reason := self._unkeepable(job, now):
             return reason
         willing = [peer for peer in self._linked if self._may_keep(peer, now)]
-        if len(willing) < job.keepers:
+        if len(willing) < wanted:
             return (
-                f"it wants {job.keepers} keepers, which are other nodes of {job.owner} "
+                f"it wants {wanted} keepers, which are other nodes of {job.owner} "
                 f"that take jobs; {len(willing)} are linked to this one"
             )
-        return (self._node, *willing[: job.keepers])
+        return (self._node, *willing[:wanted])
 
     def _unkeepable(self, job: Job, now: float) -> str:
         own = self._roster.owner_of(self._node, now)
-        if job.keepers % 2 or not 0 < job.keepers < MEMBERS_MAX:
-            return f"a job has 2 or 4 keepers, not {job.keepers}"
+        wanted = job.keepers or 0
+        if wanted % 2 or not 0 < wanted < MEMBERS_MAX:
+            return f"a job has 2 or 4 keepers, not {wanted}"
         if job.owner != own:
             return f"only jobs of {own} are kept by nodes of {own}"
         if job.schedule is not None or any(group.verify for group in job.groups):

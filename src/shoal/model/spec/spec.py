@@ -592,12 +592,13 @@ class JobSpec(Strict, frozen=True):
         bool, Meta(description="Run a copy of a straggler elsewhere.")
     ] = False
     keepers: Annotated[
-        Literal[0, 2, 4],
+        Literal[0, 2, 4] | None,
         Meta(
             description="How many other nodes of yours keep the job, and go on with it "
-            "if the node that it was submitted to is gone."
+            "if the node that it was submitted to is gone. By default as many as that "
+            "node says (shoal up --keepers), if they are there."
         ),
-    ] = 0
+    ] = None
     network: Annotated[
         bool, Meta(description="Whether the program may use the network.")
     ] = False

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.core.discovery.events import PeerMet
 from shoal.errors import UsageError
+from shoal.model.kinds import Overlay
 from shoal.protocol.messages import Revocation
 
 if TYPE_CHECKING:
@@ -42,12 +43,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     p2p: bool = True  # libp2p: the three above, streams and relays
     direct: bool = True  # direct links, in both directions
     probes: bool = True  # measuring what links carry, a few hundred KB each
+    overlay: Overlay = "random"  # which neighbours hear load gossip
 
 
-WAYS: Final = Finding.__struct_fields__
+WAYS: Final = tuple(way for way in Finding.__struct_fields__ if way != "overlay")
 
 
-def finding_of(without: Iterable[str]) -> Finding:
+def finding_of(without: Iterable[str], overlay: Overlay = "random") -> Finding:
     """Return the enabled means; raise `UsageError` if a name is unknown."""
     for way in without:
         if way not in WAYS:
@@ -56,7 +58,7 @@ def finding_of(without: Iterable[str]) -> Finding:
                 because=f"the ways are {', '.join(WAYS)}",
                 hint="write it like --without mdns",
             )
-    return Finding(**dict.fromkeys(without, False))
+    return Finding(**dict.fromkeys(without, False), overlay=overlay)
 
 
 @final

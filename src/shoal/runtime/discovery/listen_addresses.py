@@ -14,6 +14,7 @@ import msgspec
 from shoal.errors import ShoalError, UsageError
 from shoal.interfaces import is_loopback
 from shoal.model.addresses import direct_ones, stream_ones
+from shoal.model.kinds import Overlay
 from shoal.net import multiaddr
 from shoal.net.direct.binding import bound, port_of
 from shoal.runtime.membership.shoal_membership import write_private
@@ -35,6 +36,7 @@ class NetworkOptions(msgspec.Struct, frozen=True, kw_only=True):
     announce: tuple[str, ...] = ()  # host:port as seen by others
     gate: bool | None = None  # whether to relay; None: decide automatically
     without: tuple[str, ...] = ()  # disabled means of finding members
+    overlay: Overlay = "random"  # which neighbours hear load gossip
     # Whether a lone node looks for a shoal on the local network, and then asks its
     # user or joins without asking.
     lan: Literal["off", "ask", "join"] = "off"

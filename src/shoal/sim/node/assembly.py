@@ -15,6 +15,7 @@ from shoal.core.artifacts.blob_transfers import BlobTransfers
 from shoal.core.calls.call_exchange import CallExchange
 from shoal.core.channels.channels import Channels
 from shoal.core.discovery.gate import Gate
+from shoal.core.discovery.gossip_overlay import GossipOverlay
 from shoal.core.discovery.known_members import KnownMembers
 from shoal.core.discovery.load_gossip import LoadGossip
 from shoal.core.discovery.neighbours import Neighbours
@@ -93,7 +94,8 @@ def join_roles(
     owner = None if grant is None else grant.owner
     channels = Channels(roster, owner, life.number, scheduler)
     neighbours, proximity = _neighbours(life), _proximity(life, worker, blobs)
-    finding: tuple[Machine, ...] = (neighbours, proximity)
+    overlay = GossipOverlay(life.spec.id, proximity.map.rtts_us, life.spec.overlay)
+    finding: tuple[Machine, ...] = (neighbours, proximity, overlay)
     finding += () if scheduler is None else (_allocator(life, roster, scheduler),)
     machines = (gossip, *roles, calls, *others, channels, *finding, usage, needs)
     return Peer(

@@ -62,6 +62,7 @@ from shoal.core.membership.grant_renewal import renewed
 from shoal.core.succession.forwarding import STAY, ForwardRule
 from shoal.model.ids import BlobId, NodeId, OwnerId
 from shoal.model.job import Task
+from shoal.model.kinds import Overlay
 from shoal.model.resources import Capacity
 from shoal.protocol.messages import Grant, Outcome, Output, Role
 from shoal.sim.agenda import Agenda
@@ -106,6 +107,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     keep: KeepRule = KeepRule()  # of ended jobs, if it is a scheduler
     network: NetworkOpened | None = None  # told at each boot, if it has neighbours
     forward: ForwardRule = STAY  # which jobs go to other schedulers
+    overlay: Overlay = "random"  # whom it tells what it hears of load
     time_limit_s: float | None = None  # how long its machine is there after a boot
     idle_timeout_s: float | None = None  # idle for so long, it leaves
 
