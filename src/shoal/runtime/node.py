@@ -128,7 +128,6 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     environment_bytes: int = 0  # environments and caches; 0: a fifth of the disk
     loans: Loans = msgspec.field(default_factory=Loans)
     forward: ForwardRule = STAY  # which jobs go to other schedulers of the owner
-    keepers: int = 0  # of jobs that say nothing of them
     journal: Begin = ""  # how to begin if it was lost or damaged
     open_lan: bool = False  # whether LAN machines join without asking
     finding: Finding = Finding()  # means of finding members that are on
@@ -503,7 +502,6 @@ class Node:
             keep=settings.keep,
             zone=zone_of,
             forward=settings.forward,
-            keepers=settings.keepers,
             rng=self._rng,
             now=now,
         )

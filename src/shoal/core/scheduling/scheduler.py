@@ -213,23 +213,19 @@ class Scheduler:
         keep: KeepRule = KEEP_ALL,
         zone: ZoneLookup = utc_only,
         forward: ForwardRule = STAY,
-        keepers: int = 0,
         rng: Random,
         now: float = 0.0,
     ) -> None:
         """Continue from `journal`, in the next generation; `Booted` sets it going.
 
         `heard` is rumours about workers, kept up to date by gossip; `path_cost` guesses
-        how far workers are; `keep` limits how many ended jobs stay; `zone` knows zones;
-        `keepers` are those of jobs that say nothing of them.
+        how far workers are; `keep` limits how many ended jobs stay; `zone` knows zones.
         """
         self.node, self.counts, journal = node, Counter[str](), tuple(journal)
         self._roster, self._policies = roster, policies or PolicyLookup()
         book = self.book = _next_life(journal, roster, now)
         heap = self._heap = DeadlineHeap()
-        self.succession = Succession(
-            node, roster, book, heap, journal, now, unasked=keepers
-        )
+        self.succession = self._make_succession(journal, now, forward.keepers)
         views = self.views = WorkerViews(node, heap, path_cost)
         hints = self._gossip_candidates = GossipCandidates(node, heard, views.cost)
         self._discovery = WorkerSearch(node, grant, rng, heap)
@@ -262,6 +258,12 @@ class Scheduler:
         self._migrations = Migrations(book, queue, placer, matcher, holdings, heap)
         self._lingering, self._chores = Deadlines[LeaseId](heap), Deadlines[str](heap)
         self._match_wanted, self._rests_until, self._take = False, NEVER, self._takers()
+
+    def _make_succession(
+        self, journal: Iterable[Entry], now: float, keepers: int
+    ) -> Succession:
+        known = (self.node, self._roster, self.book, self._heap)
+        return Succession(*known, journal, now, unasked=keepers)
 
     def _make_forwarding(self, heap: DeadlineHeap, rule: ForwardRule) -> Forwarding:
         known = (self._roster, self.book, self.views)

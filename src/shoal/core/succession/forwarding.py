@@ -68,12 +68,14 @@ OFFERS_KEPT_MAX: Final = 10_000
 class ForwardRule(msgspec.Struct, frozen=True):
     """Whether jobs go to other schedulers, from how many tasks on, and who takes them.
 
-    Who takes jobs tells others how much it has to do.
+    Who takes jobs tells others how much it has to do. So many `keepers` have the jobs
+    that stay and say nothing of keepers, if so many are there.
     """
 
     is_on: bool = False
     takes: bool = False
     busy_tasks: int = BUSY_TASKS
+    keepers: int = 0
 
 
 STAY: Final = ForwardRule()
