@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.job_input.script_headers import HEADER
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -45,8 +43,12 @@ def first_word(args: Sequence[str], params: Sequence[click.Parameter]) -> int | 
 def is_program(name: str) -> bool:
     """Whether a word names a Python program that is here."""
     path = Path(name)
+    if path.suffix != ".py":
+        return False
+    from shoal.cli.job_input.script_headers import HEADER  # noqa: PLC0415 - Slow to import.
+
     try:
-        return path.suffix == ".py" and not HEADER.search(path.read_bytes())
+        return not HEADER.search(path.read_bytes())
     except OSError:
         return False
 

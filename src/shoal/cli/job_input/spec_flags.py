@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -208,6 +207,8 @@ def _command_in(
     args: list[str], option: str, params: list[click.Parameter]
 ) -> list[str] | None:
     """Return the command that was typed without `--` before it, if an option is its."""
+    from shutil import which  # noqa: PLC0415 - Slow to import, and seldom needed.
+
     begin = first_word(args, params)
     if begin is None or Path(args[begin]).is_file() or not which(args[begin]):
         return None
