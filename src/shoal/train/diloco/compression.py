@@ -103,7 +103,7 @@ def _fed_back(
 
 def widened(halves: Residual) -> Array:
     """Return half-precision values in single precision."""
-    values: Array = np.take(HALVES, halves.view(np.uint16))
+    values: Array = HALVES[halves.view(np.uint16)]
     return values
 
 
