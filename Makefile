@@ -73,7 +73,8 @@ test-integrations: setup ## Install transformers, lightning and others, and test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --require-hashes -r requirements/integrations.lock
 	@$(BIN)/pytest -n 2 -m "not soak" tests/runtime/test_train_frameworks.py \
-		tests/runtime/test_metric_sinks.py tests/integration/test_libraries.py $(PYTEST_FLAGS)
+		tests/runtime/test_metric_sinks.py tests/integration/test_libraries.py \
+		tests/integration/test_snakemake.py $(PYTEST_FLAGS)
 
 lint: setup ## Check format, style, layers and types.
 	$(BIN)/ruff format --check .

@@ -71,13 +71,35 @@ def ship(
     `moved` is told the step, and how many bytes of how many have been read or have
     left. Returns its tree and counts.
     """
-    paths: dict[BlobId, Path] = {}
-    limit = os.environ.get(LIMIT_VARIABLE)
-    bytes_max = parse_size(limit) if limit else packing.WORKDIR_BYTES_MAX
     reading = packing.Naming(functools.partial(moved, READING))
     packed = packing.pack_workdir(
-        folder, reading.name, bytes_max, outputs, reading.expect
+        folder, reading.name, _bytes_max(), outputs, reading.expect
     )
+    return _sent(client, folder, packed, moved)
+
+
+def ship_paths(client: Client, folder: Path, patterns: Iterable[str]) -> Shipped:
+    """Upload those files of a folder that patterns name, whatever else there is.
+
+    The notes say what was named and cannot travel.
+    """
+    name = packing.Naming(functools.partial(unheard_step, READING)).name
+    packed = packing.pack_outputs(folder, patterns, name, _bytes_max())
+    return _sent(client, folder, packed, unheard_step)
+
+
+def _bytes_max() -> int:
+    limit = os.environ.get(LIMIT_VARIABLE)
+    return parse_size(limit) if limit else packing.WORKDIR_BYTES_MAX
+
+
+def _sent(
+    client: Client,
+    folder: Path,
+    packed: packing.Packed,
+    moved: Callable[[str, int, int], None],
+) -> Shipped:
+    paths: dict[BlobId, Path] = {}
     for entry in packed.entries:
         if entry.kind in ("file", "program"):
             paths[BlobId(entry.to)] = folder / entry.path
