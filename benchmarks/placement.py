@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
 import statistics
 import sys
 import time
+from functools import cache
 from random import Random
 
 from shoal.model.ids import NodeId
@@ -28,7 +30,7 @@ from shoal.policy.table.worker_table import TakenRoom, WorkerTable, WorkerView
 
 WORKERS = (1_000, 10_000, 100_000)
 DECISIONS = 4_000
-REPEATS = 5
+REPEATS = 3
 SEED = 1
 FULL = 0.7
 OWN_FILL_MAX = 10_000  # more workers than these are filled by the fastest policy
@@ -73,6 +75,13 @@ def filled(table: WorkerTable, policy: Policy, rng: Random) -> list[TakenRoom]:
     return held
 
 
+@cache
+def shared_pool(workers: int) -> tuple[WorkerTable, list[TakenRoom]]:
+    """Return a filled table, which takes seconds to make: each policy gets a copy."""
+    table = pool(workers)
+    return table, filled(table, BUILT_IN[FASTEST](), Random(SEED))
+
+
 def decide(
     table: WorkerTable, held: list[TakenRoom], policy: Policy, rng: Random
 ) -> list[float]:
@@ -92,10 +101,12 @@ def decide(
 
 def measure(name: str, workers: int) -> float:
     """Print one line about one policy; return the median time of a decision."""
-    rng, policy = Random(SEED), BUILT_IN[name]()
-    table = pool(workers)
-    by_itself = workers <= OWN_FILL_MAX
-    held = filled(table, policy if by_itself else BUILT_IN[FASTEST](), rng)
+    policy, rng = BUILT_IN[name](), Random(SEED)
+    if workers > OWN_FILL_MAX:
+        table, held = shared_pool(workers)
+    else:
+        table = pool(workers)
+        held = filled(table, policy, rng)
     gc.collect()
     gc.freeze()  # As a node does when it has started: its table stays.
     decide(table, held, policy, rng)
@@ -121,8 +132,12 @@ def measure(name: str, workers: int) -> float:
 
 def main() -> None:
     """Measure the policies named on the command line, or all of them."""
+    shared_pool(WORKERS[-1])
+    # A fork has the shared table as it was, whatever policies before did with theirs.
+    forks = multiprocessing.get_context("fork")
     for name in sys.argv[1:] or sorted(BUILT_IN):
-        medians = [measure(name, workers) for workers in WORKERS]
+        with forks.Pool(1) as fork:
+            medians = [fork.apply(measure, (name, workers)) for workers in WORKERS]
         growth = {
             "benchmark": "placement",
             "policy": name,
