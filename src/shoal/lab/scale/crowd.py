@@ -66,7 +66,7 @@ LEAN_MET: Final = 7
 
 JOB_EVERY_S: Final = 60.0
 GANG: Final = 8
-SLOT: Final = Profile(cpu_milli=1_000, memory_bytes=GIB)
+SLOT: Final = Profile(cpu_milli=4_000, memory_bytes=4 * GIB)
 RUN_S: Final = (20.0, 40.0)
 
 GOSSIP_S: Final = (0.02, 0.8)
