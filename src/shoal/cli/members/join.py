@@ -9,7 +9,8 @@ import click
 from shoal.api import node_file
 from shoal.api.client.token_files import STDIN, token_in
 from shoal.cli.config.settings import default_of
-from shoal.cli.display.printing import echo_json, info_lines
+from shoal.cli.display.printing import echo_json, info_lines, span
+from shoal.cli.display.progress import ProgressDisplay
 from shoal.cli.nodes import background
 from shoal.cli.options import json_option, quiet_option, suggest, talk
 from shoal.errors import ShoalError, UsageError
@@ -62,12 +63,21 @@ def join(
     home = Home.default()
     _refuse(home, leave=leave)
 
-    def waits(why: str) -> None:
-        talk(f"no node that can admit this machine is reachable: {why}", quiet=quiet)
-        talk(f"waiting up to {wait}: start that node, or press Ctrl-C", quiet=quiet)
+    wait_s = parse_duration(wait)
+    with ProgressDisplay("waiting", quiet=quiet, unit=span) as progress:
+        told = ""
 
-    joining = join_shoal(home, invitation, wait_s=parse_duration(wait), waits=waits)
-    belongs, inviter = asyncio.run(joining)
+        def waits(why: str, waited_s: float) -> None:
+            nonlocal told
+            if why != told:
+                told = why
+                there = "no node that can admit this machine is reachable"
+                progress.say(f"{there}: {why}")
+                progress.say(f"waiting up to {wait}: start that node, or press Ctrl-C")
+            progress.told(int(waited_s), int(wait_s))
+
+        joining = join_shoal(home, invitation, wait_s=wait_s, waits=waits)
+        belongs, inviter = asyncio.run(joining)
     talk(f'joined "{belongs.shoal}", let in by {petname(inviter)}', quiet=quiet)
     started = None if no_up else background.start(home, ["--listen", listen])
     if as_json:

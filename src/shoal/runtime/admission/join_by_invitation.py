@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 AGAIN_S: Final = 2.0
 """Between two attempts to be let in, while nobody is there who could."""
 
-Waits = Callable[[str], None]
+Waits = Callable[[str, float], None]
+"""Takes why nobody lets this machine in, and for how many seconds it has waited."""
 
 
 async def join_shoal(
@@ -32,12 +33,13 @@ async def join_shoal(
 ) -> tuple[ShoalMembership, NodeId]:
     """Join a shoal and save the membership; return it and the inviter.
 
-    If no inviting node can be reached, retry for `wait_s`; `waits` is told why.
+    If no inviting node can be reached, retry for `wait_s`; `waits` is told why, before
+    each time.
     """
     invitation = invitation_of(text)
     home.prepare()
     identity = Identity.load_or_create(home.key)
-    joined = await _joined(identity, invitation, time.monotonic() + wait_s, waits)
+    joined = await _joined(identity, invitation, wait_s, waits)
     here = [_with_node(address, joined.inviter) for address in invitation.addresses]
     belongs = belonging(joined.welcome, invitation.shoal, identity, here)
     grant = belongs.grant
@@ -71,19 +73,19 @@ def belonging(
 
 
 async def _joined(
-    identity: Identity, invitation: Invitation, until: float, waits: Waits | None
+    identity: Identity, invitation: Invitation, wait_s: float, waits: Waits | None
 ) -> Joined:
-    told = ""
+    began = time.monotonic()
     while True:
         try:
             return await join(identity, invitation, name=petname(identity.node))
         except UnreachableError as error:
-            has_time = time.monotonic() + AGAIN_S < until
+            waited_s = time.monotonic() - began
+            has_time = waited_s + AGAIN_S < wait_s
             if not has_time or time.time() > invitation.expires_wall_s:
                 raise
-            if waits is not None and error.because != told:
-                told = error.because
-                waits(told)
+            if waits is not None:
+                waits(error.because, waited_s)
         await asyncio.sleep(AGAIN_S)
 
 
