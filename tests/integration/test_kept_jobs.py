@@ -168,18 +168,42 @@ def test_a_scheduler_that_returns_says_who_has_its_job_now(shoal: LiveShoal) -> 
     shoal.boss.start()
     shoal.boss.ready()
 
-    def told() -> str:
-        with shoal.boss.client() as client:
-            try:
-                client.get("j")
-            except ShoalError as error:
-                return str(error) + error.hint
-        return ""
-
-    eventually(lambda: petname(heir.identity.node) in told(), PATIENCE_S, told)
+    named = petname(heir.identity.node)
+    eventually(lambda: named in told(shoal.boss), PATIENCE_S, lambda: told(shoal.boss))
     work.let_end()
     eventually(lambda: is_done(heir), PATIENCE_S)
     assert max(work.written("begin").values()) == 1
+
+
+def told(node: LiveNode) -> str:
+    """Return what a node says that has the job no longer."""
+    with node.client() as client:
+        try:
+            client.get("j")
+        except ShoalError as error:
+            return str(error) + error.hint
+    return ""
+
+
+def test_a_scheduler_that_stood_still_starts_nothing_once_another_has_its_job(
+    shoal: LiveShoal,
+) -> None:
+    """Both are there, and each was the scheduler of the job as far as it knew."""
+    work = KeptWork(shoal)
+    work.submit()
+    eventually(lambda: any(k.whole for k in job_at(shoal.boss).keepers), PATIENCE_S)
+
+    shoal.boss.signal(signal.SIGSTOP)
+    heir = taken_up(shoal)
+    work.let_end()
+    shoal.boss.signal(signal.SIGCONT)
+    eventually(lambda: is_done(heir), PATIENCE_S, lambda: job_at(heir))
+    named = petname(heir.identity.node)
+    eventually(lambda: named in told(shoal.boss), PATIENCE_S, lambda: told(shoal.boss))
+
+    once = Counter({f"j.main.{n}": 1 for n in range(TASKS)})
+    assert work.written("begin") == once
+    assert work.written("end") == once
 
 
 def test_code_outputs_secrets_and_steps_outlive_the_node(

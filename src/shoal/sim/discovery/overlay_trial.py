@@ -125,6 +125,7 @@ class OverlayTrial:
         self.script = script = script or draw_overlay_script(seed)
         self.agenda = agenda = Agenda()
         self.violations = Violations(agenda)
+        self.told_of_each = 0.0  # how often a piece of news was told, after `run`
         self._told = 0  # rumours in messages, since the count began
         watch = HostWatch()
         watch.sent[LoadDigests] = self._on_sent
@@ -167,14 +168,14 @@ class OverlayTrial:
                 host.feed(event)
             world.run(world.now + NEWS_S)
         news = NEWS * len(self._honest())
-        told, members = self._told / news, len(script.overlays)
+        self.told_of_each = self._told / news
 
         if script.late is not None:
             world.restart(script.late)
         world.run(world.now + HEARD_S)
         if not world.agenda.stopped:
             self._check_heard()
-            self._check_messages(told, members)
+            self._check_messages()
 
     def _check_heard(self) -> None:
         """O1: who is linked to others by any path hears the last word of each worker.
@@ -193,10 +194,11 @@ class OverlayTrial:
                     self.violations.report("O1", what)
                     return
 
-    def _check_messages(self, told: float, members: int) -> None:
+    def _check_messages(self) -> None:
         """O2: a tree tells each piece of news to each member a few times at most."""
         script = self.script
         is_tree = set(script.overlays.values()) == {"mst"} and script.liar is None
+        members, told = len(script.overlays), self.told_of_each
         most = (2 + STRAYS) * members
         if is_tree and script.late is None and told > most:
             what = f"a piece of news is told {told:.1f} times to {members} members"
