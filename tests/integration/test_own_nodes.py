@@ -358,7 +358,16 @@ def test_a_node_that_stopped_is_away_until_it_is_forgotten(three: Three) -> None
     refused = three.laptop("nodes", "--forget", name)
     three.friend.ok("down", "-q")
     until(lambda: listed() == ["it was stopped"])
+    planned = three.laptop("plan", "--on", name, "--", "true")
+    waits = three.laptop.ok("submit", "-q", "--on", name, "--", "true").strip()
+    explained = three.laptop.ok("explain", waits)
+    three.laptop.ok("cancel", "-q", waits)
     forgotten = three.laptop.json("nodes", "--forget", name)["forgotten"]
 
+    why = f"{name} is away: it was stopped; the job runs only there"
+    assert planned.code == 104
+    assert f"never: {why}\n" in planned.out
+    assert why in explained
+    assert "is known here" not in explained
     assert (refused.code, listed()) == (102, [])
     assert forgotten["petname"] == name

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SIZES_TRIED_MAX: Final = 16
 """Sizes of GPU memory that are tried as a smaller wish."""
 
-INSTALL: Final = "`pip install '.[train]'` and `shoal up` again"
+INSTALL: Final = "`pip install torch safetensors scikit-learn` and `shoal up` again"
 """What brings the modules of recipes; a node looks for them when it starts."""
 
 

@@ -30,6 +30,8 @@ REASONS_TOLD_MAX: Final = 3
 NAMES_TOLD_MAX: Final = 8
 ALIKE: Final = 0.8  # of 1: how much two labels must have in common
 
+NODES_UNKNOWN: Final = "none of the nodes that it names is known here"
+
 
 def never(shape: TaskShape, table: WorkerTable, idle: list[Bools]) -> str:
     """Say what no worker has; `idle` tells for each filter who passes when idle."""
@@ -53,7 +55,7 @@ def _nobody(
         case "driver":
             return _no_driver(shape, rows)
         case "node":
-            return "none of the nodes that it names is known here"
+            return NODES_UNKNOWN
         case "module":
             lacking = [m for m in profile.modules if all(m in r.lacks for r in rows)]
             return f"no node has the Python module {' or '.join(lacking[:1])}"

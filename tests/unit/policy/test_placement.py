@@ -8,7 +8,7 @@ from tests.unit.policy.pools import gpus, needs, table_of, worker
 
 from shoal.model.ids import NodeId
 from shoal.model.resources import GIB, Capacity, Profile
-from shoal.policy.explanation import explain
+from shoal.policy.explanation import INSTALL, explain
 from shoal.policy.placement import place
 from shoal.policy.ranking.rankings import Balanced
 from shoal.policy.table import shortlist
@@ -183,7 +183,7 @@ def test_each_condition_has_its_own_way_out() -> None:
     )
     bare = WorkerView.idle(NodeId("b"), Capacity(lacks=("torch",)))
     assert explain(Profile(modules=("torch",)), table_of(bare)).helps == (
-        "`pip install '.[train]'` and `shoal up` again on the worker",
+        f"{INSTALL} on the worker",
     )
 
 

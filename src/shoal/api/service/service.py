@@ -469,7 +469,7 @@ class Service(ArtifactCalls):
             if view.state == pb.STATE_RUNNING:
                 view.why.extend(self._network_of(TaskId(view.task)))
             if view.state == pb.STATE_WAITING:
-                view.why[:0] = views.away(self._node, record.job)
+                views.say_away(view, self._node, record.job)
             if made := self._node.outputs.made(TaskId(view.task)):
                 view.why.append(made)
         more = max(0, len(tasks) - GROUPS_EXPLAINED_MAX)

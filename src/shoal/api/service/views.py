@@ -26,6 +26,7 @@ from shoal.model.kinds import driver_of
 from shoal.model.resources import GIB, Capacity, Profile
 from shoal.model.totals import amounts_of
 from shoal.net.identity.petname import petname
+from shoal.policy.hopeless import NODES_UNKNOWN
 from shoal.policy.interface import GangNeed
 from shoal.policy.planning import plan
 from shoal.policy.registry import DEFAULT, Registry
@@ -349,6 +350,14 @@ def away(node: Node, job: Job) -> list[str]:
     ]
 
 
+def say_away(view: pb.TaskExplanation, node: Node, job: Job) -> None:
+    """Put first which nodes a task waits for; it knows more than that they are gone."""
+    if missed := away(node, job):
+        others = [why for why in view.why if why != NODES_UNKNOWN]
+        del view.why[:]
+        view.why.extend([*missed, *others])
+
+
 def _in_brief(found: TaskExplanation) -> str:
     placement = found.placement
     if found.why or placement is None or placement.fitting:
@@ -664,7 +673,9 @@ def _group(
         prospects=[_prospect(p, shown) for p in found.prospects[:PROSPECTS_MAX]],
         more=max(0, len(found.prospects) - PROSPECTS_MAX),
         helps=found.helps,
-        never=found.never or scheduler.too_large(group, job),
+        never="; ".join(away(node, job))
+        or found.never
+        or scheduler.too_large(group, job),
         after=(needed.partition(".")[2] for needed in group.needs),
         network=network_words(node, found.chosen) if group.gang_min else (),
         memory=memory_words(first),

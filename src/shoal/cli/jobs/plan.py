@@ -73,7 +73,7 @@ def _print(reply: pb.PlanReply) -> None:
         talk(f"it would start now{later} · {reply.needs}")
         suggest("shoal submit with the same arguments", "shoal nodes")
     elif any(group.never for group in reply.groups):
-        talk(f"no node that is known here can run it · {reply.needs}")
+        talk(f"no node that is here can run it · {reply.needs}")
         suggest("shoal submit waits for one that can", "shoal nodes")
     else:
         talk(f"there is no room now · {reply.needs}")
