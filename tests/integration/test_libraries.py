@@ -75,6 +75,36 @@ def test_dask_computes_its_graphs_in_the_shoal(caller: shoal.Client) -> None:
         dask.delayed(divmod)(1, 0).compute(scheduler=get, client=caller)
 
 
+def bowl(x: float, y: float) -> float:
+    if x > 9:
+        raise ValueError("too far")
+    return (x - 2) ** 2 + (y + 1) ** 2
+
+
+def test_a_study_of_optuna_runs_its_trials_in_the_shoal(caller: shoal.Client) -> None:
+    optuna = pytest.importorskip("optuna")
+    from shoal.optuna import optimize  # noqa: PLC0415 - It needs Optuna.
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=1))
+    axis = optuna.distributions.FloatDistribution(-10, 10)
+    space = {"x": axis, "y": axis}
+    far = {"x": optuna.distributions.FloatDistribution(9.5, 10), "y": axis}
+
+    optimize(study, bowl, space, 20, client=caller, at_once=4, catch=(ValueError,))
+    found = study.best_value
+    with pytest.raises(ValueError, match="too far"):
+        optimize(study, bowl, far, 4, client=caller, at_once=4)
+
+    states = [trial.state.name for trial in study.trials]
+    assert len(states) == 24
+    assert states[20:] == ["FAIL"] * 4
+    assert "RUNNING" not in states
+    assert states.count("COMPLETE") >= 15
+    assert found < 20
+    assert study.best_params.keys() == {"x", "y"}
+
+
 @pytest.mark.usefixtures("caller")
 def test_the_example_for_optuna_finds_a_small_loss() -> None:
     pytest.importorskip("optuna")
