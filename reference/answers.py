@@ -194,6 +194,21 @@ NODE_NAME: Final[Shape] = {
     "petname": ("text", "its petname"),
 }
 
+_ALLOCATION: Final[Shape] = {
+    "name": ("text", "its name"),
+    "engine": ("text", "what lends the workers"),
+    "arguments": ("list of text", "options that go to the engine as they are"),
+    "time_limit_s": ("float", "how long one worker lives"),
+    "idle_s": ("float", "a worker without tasks leaves after this"),
+    "max": ("int", "most workers at one time"),
+    "backlog": ("int", "most of these that have not joined"),
+    "state": ("text", "trying, active, paused or ending"),
+    "paused": ("text", "why it is paused; empty if it is not"),
+    "failures": ("int", "workers in a row that did not join"),
+    "pilots": ("list of pilot", "workers that are there or on their way"),
+    "log": ("list of allocation_note", "the latest lines"),
+}
+
 OBJECTS: Final[dict[str, Shape]] = {
     "name": NODE_NAME,
     "usage": {
@@ -476,9 +491,24 @@ OBJECTS: Final[dict[str, Shape]] = {
         "rtts_s": ("list of float", "round-trip times"),
         "trouble": ("text", "why there is no link, if that is known"),
     },
+    "allocation": _ALLOCATION,
+    "pilot": {
+        "number": ("int", "counts the workers of this allocation"),
+        "state": ("text", "sent, queued, started or joined"),
+        "native": ("text", "what the engine calls it; empty before it has answered"),
+        "node": ("name or null", "the worker that it has become"),
+    },
+    "allocation_note": {
+        "at": ("float", "seconds since 1970"),
+        "text": ("text", "what happened"),
+    },
     **SIM_OBJECTS,
 }
 
+_CHANGED: Final[Shape] = {
+    "name": ("text", "of the allocation"),
+    "refused": ("text", "why it is paused all the same; empty if it is not"),
+}
 _JOB: Final = ("job", "the job as it is now")
 _JOBS: Final = ("list of job", "the jobs, in the order of the answer")
 _OUTPUTS: Final = ("list of output", "files written for each task")
@@ -534,6 +564,20 @@ ANSWERS: Final[dict[str, Shape]] = {
         "cancelled": ("list of text", "ids of jobs that had not ended"),
         "kept": ("text", "where the grant is kept; empty if it was deleted"),
     },
+    "alloc add": {
+        **_ALLOCATION,
+        "refused": ("text", "why the engine refuses such workers; empty if not"),
+    },
+    "alloc dry-run": {
+        "command": ("text", "what would be run"),
+        "script": ("text", "its standard input"),
+        "refused": ("text", "why the engine would not take it; empty if it would"),
+    },
+    "alloc list": {"allocations": ("list of allocation", "all, by name")},
+    "alloc log": {"log": ("list of allocation_note", "the latest lines")},
+    "alloc pause": _CHANGED,
+    "alloc resume": _CHANGED,
+    "alloc remove": _CHANGED,
     "drain": {
         "node": ("name", "the node"),
         "tasks": ("int", "tasks that still run there"),

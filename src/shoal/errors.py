@@ -14,6 +14,7 @@
     │   │   └── NoJobError    no job of this node has this name
     │   ├── NotAllowedError   the client may not do this
     │   └── UnreachableError  no node is running, or it does not answer
+    ├── EngineError     an engine such as Slurm did not do what it was asked
     └── CallError       a function call has no result
         ├── CallLostError     it may have run, and nobody knows how it ended
         ├── CallRefusedError  it did not run, and will not
@@ -187,6 +188,15 @@ class NotAllowedError(ApiError):
 @final
 class UnreachableError(ApiError):
     """No node is running, or it does not answer; exit code 105."""
+
+
+@final
+class EngineError(ShoalError):
+    """An engine did not do it. If it is `final`, it never will, as things are."""
+
+    def __init__(self, what: str, *, final: bool) -> None:
+        super().__init__(what)
+        self.final = final
 
 
 class CallError(ShoalError):

@@ -1163,6 +1163,90 @@ class DrainReply(_message.Message):
     tasks: int
     def __init__(self, node: _Optional[_Union[NodeName, _Mapping]] = ..., tasks: _Optional[int] = ...) -> None: ...
 
+class AllocationsRequest(_message.Message):
+    __slots__ = ("verb", "name", "engine", "arguments", "time_limit_s", "idle_s", "max", "backlog", "shoal")
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    TIME_LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_FIELD_NUMBER: _ClassVar[int]
+    SHOAL_FIELD_NUMBER: _ClassVar[int]
+    verb: str
+    name: str
+    engine: str
+    arguments: _containers.RepeatedScalarFieldContainer[str]
+    time_limit_s: float
+    idle_s: float
+    max: int
+    backlog: int
+    shoal: str
+    def __init__(self, verb: _Optional[str] = ..., name: _Optional[str] = ..., engine: _Optional[str] = ..., arguments: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., max: _Optional[int] = ..., backlog: _Optional[int] = ..., shoal: _Optional[str] = ...) -> None: ...
+
+class AllocationsReply(_message.Message):
+    __slots__ = ("allocations", "refused", "command", "script", "only_here")
+    ALLOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    SCRIPT_FIELD_NUMBER: _ClassVar[int]
+    ONLY_HERE_FIELD_NUMBER: _ClassVar[int]
+    allocations: _containers.RepeatedCompositeFieldContainer[AllocationView]
+    refused: str
+    command: str
+    script: str
+    only_here: bool
+    def __init__(self, allocations: _Optional[_Iterable[_Union[AllocationView, _Mapping]]] = ..., refused: _Optional[str] = ..., command: _Optional[str] = ..., script: _Optional[str] = ..., only_here: _Optional[bool] = ...) -> None: ...
+
+class AllocationView(_message.Message):
+    __slots__ = ("name", "engine", "arguments", "time_limit_s", "idle_s", "max", "backlog", "state", "paused", "failures", "pilots", "log")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    TIME_LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    PILOTS_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    engine: str
+    arguments: _containers.RepeatedScalarFieldContainer[str]
+    time_limit_s: float
+    idle_s: float
+    max: int
+    backlog: int
+    state: str
+    paused: str
+    failures: int
+    pilots: _containers.RepeatedCompositeFieldContainer[PilotView]
+    log: _containers.RepeatedCompositeFieldContainer[AllocationNote]
+    def __init__(self, name: _Optional[str] = ..., engine: _Optional[str] = ..., arguments: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., max: _Optional[int] = ..., backlog: _Optional[int] = ..., state: _Optional[str] = ..., paused: _Optional[str] = ..., failures: _Optional[int] = ..., pilots: _Optional[_Iterable[_Union[PilotView, _Mapping]]] = ..., log: _Optional[_Iterable[_Union[AllocationNote, _Mapping]]] = ...) -> None: ...
+
+class PilotView(_message.Message):
+    __slots__ = ("number", "state", "native", "node")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NATIVE_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    state: str
+    native: str
+    node: NodeName
+    def __init__(self, number: _Optional[int] = ..., state: _Optional[str] = ..., native: _Optional[str] = ..., node: _Optional[_Union[NodeName, _Mapping]] = ...) -> None: ...
+
+class AllocationNote(_message.Message):
+    __slots__ = ("at", "text")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    text: str
+    def __init__(self, at: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
+
 class ShutdownRequest(_message.Message):
     __slots__ = ("grace_s", "leaves_because")
     GRACE_S_FIELD_NUMBER: _ClassVar[int]

@@ -40,7 +40,7 @@ ROOMS = {
     "submit usage wait",
     "lab": "sim",
     "members": "accept audit init invite join key leave renew revoke secret token",
-    "nodes": "doctor down drain nodes ping server up web worker",
+    "nodes": "alloc doctor down drain nodes ping server up web worker",
     "tasks": "forward notebook",
 }
 """Commands by room; each is a function in the module of its name."""
@@ -86,6 +86,7 @@ HELP = {
         "up": "Start a node on this machine.",
         "down": "Stop the node on this machine.",
         "nodes": "List this node and the workers it knows.",
+        "alloc": "Let a cluster lend workers while jobs wait.",
         "drain": "Let a node take no new tasks, or take them again.",
         "ping": "Measure round-trip times to other nodes.",
         "init": "Create a named shoal.",

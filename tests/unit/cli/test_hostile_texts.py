@@ -34,6 +34,7 @@ WRITTEN = re.compile(r"a\x1b\[8m31m\u200b\r\n(?:[^\n]*\| )?INJECTED\?")
 
 WORDS = {
     "accept": ["accept"],
+    "alloc": ["alloc", "list"],
     "cancel": ["cancel", "all"],
     "doctor": ["doctor"],
     "drain": ["drain"],

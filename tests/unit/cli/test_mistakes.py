@@ -22,6 +22,8 @@ NEEDED = {
     "rm": ("x",),
     "plan": ("--", "true"),
     "retry": ("x",),
+    **{f"alloc {verb}": ("slurm",) for verb in ("add", "dry-run")},
+    **{f"alloc {verb}": ("x",) for verb in ("log", "pause", "resume", "remove")},
     "revoke": ("x",),
     "run": ("--", "true"),
     "secret rm": ("X",),

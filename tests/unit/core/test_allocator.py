@@ -306,6 +306,20 @@ def test_after_a_restart_a_poll_finds_what_was_sent_and_cancels_what_nobody_know
     assert story.submits(30.0) == []
 
 
+def test_after_a_restart_workers_have_time_to_come_back() -> None:
+    before = Story()
+    before.add()
+    before.wants = {CPU: 1}
+    before.wait(2.0)
+    before.joins(1, active=1)
+    kept = tuple(e.entry for e in before.said if isinstance(e, Record))
+    story = Story(kept)
+    story.wants = {CPU: 1}  # The task that runs there, as far as is known.
+
+    assert story.submits(15.0) == []
+    assert story.submits(60.0) == [2]
+
+
 def test_a_removed_allocation_is_forgotten_when_its_pilots_are_gone() -> None:
     story = Story()
     story.add()

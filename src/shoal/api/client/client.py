@@ -151,6 +151,11 @@ class Client:
         request = pb.DrainRequest(grace_s=grace_s, undo=undo)
         return self._ask("Drain", request, pb.DrainReply)
 
+    def allocations(self, verb: str, **fields: Any) -> pb.AllocationsReply:  # noqa: ANN401
+        """Add, try, list or change what the node may ask of engines."""
+        request = pb.AllocationsRequest(verb=verb, **fields)
+        return self._ask("Allocations", request, pb.AllocationsReply)
+
     def retry(self, request: pb.RetryRequest) -> pb.SubmitReply:
         """Run a job again."""
         return self._ask("Retry", request, pb.SubmitReply)

@@ -37,6 +37,7 @@ from shoal.errors import ShoalError, StoreError
 from shoal.net.identity.petname import petname
 from shoal.runtime.admission.admission_desk import AdmissionDesk
 from shoal.runtime.admission.local_network import LocalNetwork
+from shoal.runtime.allocation.allocations import Allocations
 from shoal.runtime.discovery.listen_addresses import listen_address
 from shoal.runtime.discovery.node_network import make_network
 from shoal.runtime.membership.shoal_membership import write_private
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from shoal.api.shoal_pb2 import NodeInfo
-    from shoal.core.events import Effect
     from shoal.net.base import Links
     from shoal.protocol.messages import Grant
     from shoal.runtime.home import Home
@@ -139,16 +139,17 @@ async def _run(
         stop = StopRequest()
         desk = AdmissionDesk(node, node.neighbours.known, host.say)
         network = await make_network(node, options.network, desk)
-        performers: dict[type[Effect], Callable[..., None]] = {
-            **desk.performers,
-            **network.performers,
-            EndNode: partial(_end, stop, host.say),
-        }
+        allocations = Allocations(node, desk, network)
         tls = _tls_now(node, options)
         await node.start(
             network.links,
             network.finder,
-            performers,
+            {
+                **desk.performers,
+                **allocations.performers,
+                **network.performers,
+                EndNode: partial(_end, stop, host.say),
+            },
             shows_grant=(network.show_grant, _renewed_tls(node, options, tls)),
         )
         near = LocalNetwork(node, network, desk, options.network, host.say)
@@ -156,8 +157,10 @@ async def _run(
         service = Service(
             node, driver, network, desk, near, token, places, stop=stop.ask
         )
-        trust = Trust(token.value, node.owner, node.verified, tls)
-        server = ApiServer(home, service, trust)
+        service.allocations = allocations
+        server = ApiServer(
+            home, service, Trust(token.value, node.owner, node.verified, tls)
+        )
         await _open(server, places, options, port)
         figures = MetricsPage(service.metrics_text, node, token.value)
         page = host.make_page(node, service, token.value)
@@ -170,14 +173,13 @@ async def _run(
             gc.freeze()  # What is there now stays: it is never looked at for garbage.
             _write_down(home, node, server, network.links)
             host.ready(await service.on_info(InfoRequest()), server.port_was_taken)
-            for job, reason in node.set_aside.items():
-                host.say(f"job {job} is {reason}")
+            _tell_set_aside(node, host.say)
             network.begin()
             near.start(stop.ask)
-            await _until_end(node, stop, host.say)
-            await desk.hand_over()
+            await _until_end(node, stop, desk, host.say)
         finally:
             home.node_info.unlink(missing_ok=True)
+            await allocations.close()
             await near.close()
             await page.stop()
             await figures.stop()
@@ -225,12 +227,19 @@ class StopRequest:
         self.asked.set()
 
 
+def _tell_set_aside(node: Node, say: Callable[[str], None]) -> None:
+    for job, reason in node.set_aside.items():
+        say(f"job {job} is {reason}")
+
+
 def _end(stop: StopRequest, say: Callable[[str], None], effect: EndNode) -> None:
     say(f"this node ends: {effect.reason}")
     stop.ask()
 
 
-async def _until_end(node: Node, stop: StopRequest, say: Callable[[str], None]) -> None:
+async def _until_end(
+    node: Node, stop: StopRequest, desk: AdmissionDesk, say: Callable[[str], None]
+) -> None:
     asked = asyncio.ensure_future(stop.asked.wait())
     try:
         ends: list[asyncio.Future[Any]] = [asked, node.ended]
@@ -249,6 +258,7 @@ async def _until_end(node: Node, stop: StopRequest, say: Callable[[str], None]) 
         async with asyncio.timeout(stop.grace_s + TASKS_END_S):
             while len(node.tasks) and not stop.hurry.is_set():  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_S)  # There is no event for the last task.
+    await desk.hand_over()
 
 
 def _write_down(home: Home, node: Node, server: ApiServer, links: Links) -> None:

@@ -50,6 +50,7 @@ NEEDED: Final[dict[str, Role | None]] = {
         "admin",
     ),
     "RotateToken": "admin",
+    "Allocations": "admin",
     **dict.fromkeys(("Forward", "ListEverywhere"), "admin"),  # As the node's owner.
     **dict.fromkeys(("SetSecret", "ListSecrets", "RemoveSecret"), "admin"),
 }
@@ -57,7 +58,7 @@ NEEDED: Final[dict[str, Role | None]] = {
 
 OWN: Final = frozenset(
     {"Drain", "Shutdown", "Forward", "ListEverywhere", "Metrics", "RotateToken"}
-    | {"Inspect", "Forget"}
+    | {"Inspect", "Forget", "Allocations"}
     | {"SetSecret", "ListSecrets", "RemoveSecret"}
 )
 """Methods closed to members of other owners, whatever their roles: they concern the

@@ -81,6 +81,7 @@ AUDITED: Final[dict[str, str]] = {
     "RotateToken": "token",
     "Forget": "forget",
     "Drain": "drain",
+    "Allocations": "allocations",
     "Shutdown": "shutdown",
 }
 """Methods that are recorded, done, failed or refused, and their name in the log."""
@@ -220,6 +221,8 @@ def _fields(what: str, request: Any, reply: Any) -> dict[str, str]:  # noqa: ANN
             return {"job": reply.job, "target": reply.task} if reply else {}
         case "cancel" | "remove" | "read-output":
             return {"job": request.job}
+        case "allocations":
+            return {"target": request.name, "because": request.verb}
         case "secret-set" | "secret-remove":
             return {"target": request.name}
         case "revoke" | "accept":

@@ -23,6 +23,7 @@ import msgspec
 import shoal
 from shoal.api import node_file
 from shoal.api import shoal_pb2 as pb
+from shoal.api.allocation.allocation_calls import AllocationCalls
 from shoal.api.methods import Methods
 from shoal.api.selectors import (
     check_id,
@@ -115,7 +116,7 @@ class ApiPlaces(msgspec.Struct):
 
 @audited
 @final
-class Service(ArtifactCalls):
+class Service(ArtifactCalls, AllocationCalls):
     """Answers API calls, one method each; a `ShoalError` becomes the call's error."""
 
     def __init__(
@@ -620,9 +621,8 @@ class Service(ArtifactCalls):
     async def on_accept(self, request: pb.AcceptRequest) -> pb.AcceptReply:
         """Accept or decline a request to join, incoming or this node's own."""
         owner = self._node.owner if request.mine else None
-        accepted = not request.decline
         node = self._near.decide(
-            request.node, request.code, accepted=accepted, owner=owner
+            request.node, request.code, accepted=not request.decline, owner=owner
         )
         return pb.AcceptReply(node=views.name_of(node))
 

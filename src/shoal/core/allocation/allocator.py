@@ -14,7 +14,7 @@ and is gone when a poll, asked after it was known to be there, no longer names i
 a poll names and this node does not know is cancelled: a journal was lost, or a user
 removed the allocation. An engine that does not answer changes nothing.
 
-Once a second demand is compared with what is there (`demand`). A pilot is submitted if
+Twice a second demand is compared with what is there (`demand`). A pilot is submitted if
 
 - some demand fits a pilot: nothing known of its shape forbids it. The shape is learned
   from the first pilot that joins, so of an unknown shape only one is sent;
@@ -95,12 +95,13 @@ if TYPE_CHECKING:
     from shoal.model.resources import Capacity, Profile
     from shoal.protocol.messages import Load
 
-LOOK_S: Final = 1.0
+LOOK_S: Final = 0.5
 POLL_S: Final = 2.0  # while some pilot is on its way
 POLL_JOINED_S: Final = 10.0
 POLL_LOST_S: Final = 60.0  # a poll that was not answered for so long never will be
 SENT_S: Final = 60.0  # a pilot that no poll has found by then was never submitted
 JOIN_S: Final = 180.0  # from its start
+RETURN_S: Final = 20.0  # after a restart, workers and their tasks are heard of again
 SETTLE_S: Final = 3.0  # until demand shows that a worker has come
 AGAIN: Final = Backoff(5.0, 300.0)  # between two pilots, after some failed
 FAILURES_MAX: Final = 3
@@ -173,7 +174,9 @@ class Allocator:
         self.known = {n: e for n, e in self.known.items() if not _is_over(e)}
         self._live = {name: _Live() for name in self.known}
         for name, kept in self.known.items():
-            self._live[name].pilots = {p.number: _Times(now, now) for p in kept.pilots}
+            back_at = now + RETURN_S
+            times = {p.number: _Times(now, back_at) for p in kept.pilots}
+            self._live[name].pilots = times
         self._heard = DemandBook()
         self._linked: dict[NodeId, None] = {}  # workers of ours; at most LINKED_MAX
         self._due: Deadlines[str] = Deadlines()

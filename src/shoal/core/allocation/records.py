@@ -23,6 +23,7 @@ class AllocationTerms(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float = 300.0  # a pilot without work leaves after this
     pilots_max: int = 1  # at one time
     backlog: int = 1  # of these, so many at most that have not joined
+    shoal: str = ""  # how the command is called there; empty: as here
 
 
 class Pilot(msgspec.Struct, frozen=True, kw_only=True):

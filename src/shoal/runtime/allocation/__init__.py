@@ -1,0 +1,1 @@
+"""Asks engines such as Slurm for workers, as the allocator decides."""
