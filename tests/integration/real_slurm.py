@@ -56,10 +56,11 @@ ReturnToService=2
 KillWait=20
 MinJobAge=5
 SlurmdTimeout=300
-DefMemPerCPU=1000
+DefMemPerCPU=900
 MpiDefault=none
 {nodes}
-PartitionName=main Nodes=ALL Default=YES PriorityTier=1 PreemptMode=CANCEL MaxTime=INFINITE
+PartitionName=main Nodes=ALL Default=YES PriorityTier=1
+PartitionName=gpu Nodes=ALL PriorityTier=1
 PartitionName=first Nodes=ALL PriorityTier=10
 PartitionName=private Nodes=ALL DisableRootJobs=YES
 """

@@ -8,18 +8,20 @@ node only `EXPORTED` goes along.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from shoal.errors import EngineError
 from shoal.runtime.allocation.engines import SAID_MAX, EngineJob, said
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from shoal.core.allocation.records import AllocationTerms
 
 EXPORTED: Final = "HOME,PATH,USER,LANG,TMPDIR"
 LOGS_KEPT: Final = 20
+OURS: Final = b"`shoal slurm install`"
+"""In the head of commands of that name which submit to a shoal."""
+
 PASSING: Final = (
     *("unable to contact", "timed out", "timeout", "connection", "zero bytes"),
     *("try again", "temporarily", "socket", "limit reached", "maxsubmit"),
@@ -41,7 +43,7 @@ class Slurm:
         """Return the command that submits a script, for people."""
         seconds = round(terms.time_limit_s)
         return [
-            "sbatch",
+            program("sbatch"),
             "--parsable",
             f"--job-name={name}",
             f"--time={seconds // 60}:{seconds % 60:02d}",
@@ -77,7 +79,7 @@ class Slurm:
     async def jobs(self, prefix: str) -> list[EngineJob]:
         """Return the jobs of this user whose names begin so."""
         user, form = f"--user={os.getuid()}", "--format=%i|%T|%j"
-        code, out, err = await said(["squeue", "--noheader", user, form])
+        code, out, err = await said([program("squeue"), "--noheader", user, form])
         if code:
             raise EngineError(complaint(err), final=False)
         rows = (line.strip().split("|", 2) for line in out.splitlines() if line.strip())
@@ -89,9 +91,20 @@ class Slurm:
 
     async def cancel(self, native: str) -> None:
         """End a job."""
-        code, _, err = await said(["scancel", native])
+        code, _, err = await said([program("scancel"), native])
         if code:
             raise EngineError(complaint(err), final=False)
+
+
+def program(name: str) -> str:
+    """Return where a command of Slurm is, and never the one that leads back here."""
+    for folder in os.environ.get("PATH", "").split(":"):
+        path = Path(folder or ".", name)
+        if path.is_file() and os.access(path, os.X_OK):
+            with path.open("rb") as file:
+                if OURS not in file.read(256):
+                    return str(path)
+    raise EngineError(f"there is no {name} here: is this a login machine?", final=True)
 
 
 def complaint(err: str) -> str:
