@@ -12,7 +12,6 @@ from shoal.core.lending.events import EndNode
 from shoal.core.lending.lifetime import Lifetime
 
 if TYPE_CHECKING:
-    from shoal.core.allocation.demand import UnmetDemand
     from shoal.core.events import Effect
     from shoal.model.ids import NodeId
 
@@ -30,12 +29,6 @@ def _without_limit(self: Allocator, name: str, now: float) -> bool:
 def _unrecorded(self: Allocator, name: str, now: float) -> list[Effect]:
     """Submit before anything is on disk: a crash forgets the pilot."""
     return [e for e in _Submit(self, name, now) if not isinstance(e, Record)]
-
-
-def _covers_nothing(
-    self: Allocator, name: str, unmet: list[UnmetDemand], now: float
-) -> None:
-    """Forget that pilots are on their way."""
 
 
 def _for_anybody(self: Allocator, peer: NodeId, now: float) -> bool:
@@ -62,7 +55,6 @@ ALLOCATION_BUGS: Final = (
     ("submits before it is on disk", "Q1", Allocator, "_submit", _unrecorded, 36),
     ("stays when idle", "Q2", Lifetime, "_look", _does_not_end, 6),
     ("takes anything", "Q3", LeaseBook, "shorten", _takes_anything, 4),
-    ("forgets what comes", "Q5", Allocator, "_cover", _covers_nothing, 4),
     ("works for strangers", "Q5", Allocator, "_is_ours", _for_anybody, 1),
     ("takes no for yes", "Q6", Allocator, "_on_tried", _deaf, 3),
 )

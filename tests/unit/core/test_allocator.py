@@ -121,6 +121,18 @@ def test_nothing_is_submitted_that_nobody_wants_and_one_pilot_that_somebody_does
     assert story.submits(60.0) == [1]  # Of an unknown shape, and the backlog is 1.
 
 
+def test_what_comes_is_counted_before_more_is_asked_for() -> None:
+    story = Story()
+    story.add(msgspec.structs.replace(TERMS, backlog=3))
+    story.wants = {CPU: 1}
+
+    assert story.submits(60.0) == [1]
+    story.joins(1)  # It has no task yet.
+    assert story.submits(60.0) == []
+    story.joins(1, active=1)
+    assert story.submits(60.0) == [2]
+
+
 def test_a_submit_is_on_disk_before_it_leaves() -> None:
     story = Story()
     story.add()

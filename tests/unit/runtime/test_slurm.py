@@ -57,7 +57,10 @@ def test_a_script_goes_through_standard_input_and_options_as_they_are(
     [
         ("sbatch: error: invalid partition specified: gpuu\n", True),
         ("sbatch: error: Batch job submission failed: Invalid account\n", True),
-        ("sbatch: error: Unable to contact slurm controller (connect failure)\n", False),
+        (
+            "sbatch: error: Unable to contact slurm controller (connect failure)\n",
+            False,
+        ),
         ("slurm_load_jobs error: Socket timed out on send/recv operation\n", False),
     ],
 )
@@ -99,7 +102,9 @@ def test_commands_that_lead_back_to_a_shoal_are_not_taken_for_slurms(
 
 
 def test_complaints_are_told_in_one_line_and_once() -> None:
-    err = "sbatch: error: invalid partition specified: x\nallocation failure: Bad\nBad\n"
+    err = (
+        "sbatch: error: invalid partition specified: x\nallocation failure: Bad\nBad\n"
+    )
 
     assert complaint(err) == "invalid partition specified: x; Bad"
     assert complaint("") == "it did not say why"

@@ -73,6 +73,7 @@ class SimCluster:
         self.jobs: list[ClusterJob] = []
         self.answers: list[str] = []  # to users
         self.submits = 0
+        self.arriving = 0  # submits that were not refused and are on their way
         self.healed = False
         self.on_submit: Callable[[SimHost, SubmitPilot], None] = _ignore
         world.scene.performers.update(
@@ -133,9 +134,11 @@ class SimCluster:
             self._later(host, PilotRefused(name, number, "the controller is busy"))
             return
         delay_s = self._rng.uniform(*ANSWER_S)
+        self.arriving += 1
         self._world.agenda.after(delay_s, self._arrive, host, host.life, effect)
 
     def _arrive(self, host: SimHost, life: int, effect: SubmitPilot) -> None:
+        self.arriving -= 1
         native = f"{len(self.jobs) + 1}"
         job = ClusterJob(effect.terms, effect.number, native)
         self.jobs.append(job)

@@ -308,7 +308,7 @@ class AllocationTrial:
         if self.script.plan.forbids and not self.cluster.healed:
             self.violations.report("Q6", f"{host.id} submits what was refused")
         coming = [job for job in self.cluster.live if job.node is None]
-        spare = sum(not job.unwanted for job in coming)
+        spare = self.cluster.arriving + sum(not job.unwanted for job in coming)
         waited = max(max(self._waited, default=0), self._waiting())
         if waited <= spare:
             what = (
