@@ -310,6 +310,8 @@ def interval(
         math.log(getattr(ours[seed], metric) / getattr(others[seed], metric))
         for seed in sorted(ours)
     ]
+    if len(logs) < 2:
+        return 0.0, math.inf
     errors = STUDENT_95[min(len(logs) - 2, len(STUDENT_95) - 1)]
     error = errors * statistics.stdev(logs) / math.sqrt(len(logs))
     mean = statistics.fmean(logs)
