@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,3 +158,25 @@ def test_terms_that_slurm_refuses_are_told_once_and_paused(
     assert slurm.jobs() == []
     boss.ok("cancel", job)
     boss.ok("alloc", "remove", "bad")
+
+
+def test_the_guide_of_clusters_does_what_it_says(
+    slurm: RealSlurm, tmp_path: Path
+) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "clusters.md"
+    blocks = re.findall(r"```shell\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    typed = [shlex.split(line.removeprefix("$ ")) for line in lines]
+
+    with homes(tmp_path) as make:
+        home = make("login")
+        home.env["SLURM_CONF"] = slurm.env["SLURM_CONF"]
+        said = [
+            home.ok(*(word.replace(":4001", ":0") for word in words[1:]))
+            for words in typed
+        ]
+        eventually(lambda: not slurm.jobs(), within_s=60.0)
+
+    assert len(said) == len(lines) >= 9
+    assert any("--parsable" in each for each in said)
+    assert any("pilot 1 has joined" in each for each in said)

@@ -51,7 +51,7 @@ class Story:
     """An allocator, and what it wanted of its host so far."""
 
     def __init__(self, journal: tuple[Entry, ...] = ()) -> None:
-        self.now, self.said = 0.0, list[Effect]()
+        self.now, self.said = 5_000.0, list[Effect]()
         self.wants: dict[Profile, int] = {}
         roster = Roster(trust.members(), trust.WALL_AT_START_S)
         for node, role, owner in (
@@ -63,7 +63,11 @@ class Story:
         ):
             roster.meet(node, trust.grant(node, (role,), owner), 0.0)  # type: ignore[arg-type]
         self.machine = Allocator(
-            HERE, roster, journal=journal, own_demand=lambda: self.wants
+            HERE,
+            roster,
+            journal=journal,
+            own_demand=lambda: self.wants,
+            now=self.now,
         )
         self.tell(Booted())
 
@@ -316,6 +320,17 @@ def test_after_a_restart_a_poll_finds_what_was_sent_and_cancels_what_nobody_know
     assert said == [CancelPilot(TERMS, "16")]
     assert [(p.number, p.native) for p in story.kept.pilots] == [(1, "17")]
     assert story.submits(30.0) == []
+
+
+def test_after_a_restart_what_waits_is_not_cancelled_before_jobs_are_heard_of() -> None:
+    before = Story()
+    before.add()
+    before.wants = {CPU: 1}
+    before.wait(2.0)
+    before.tell(PilotSubmitted("a", 1, "17"))
+    story = Story(tuple(e.entry for e in before.said if isinstance(e, Record)))
+
+    assert CancelPilot(TERMS, "17") not in story.wait(TERMS.idle_s - 5.0)
 
 
 def test_after_a_restart_workers_have_time_to_come_back() -> None:

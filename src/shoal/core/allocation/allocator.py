@@ -172,7 +172,7 @@ class Allocator:
             if isinstance(entry, AllocationKept):
                 self.known[entry.terms.name] = entry
         self.known = {n: e for n, e in self.known.items() if not _is_over(e)}
-        self._live = {name: _Live() for name in self.known}
+        self._live = {name: _Live(wanted_at=now) for name in self.known}
         for name, kept in self.known.items():
             back_at = now + RETURN_S
             times = {p.number: _Times(now, back_at) for p in kept.pilots}
@@ -225,7 +225,7 @@ class Allocator:
         if flaw := self._flaw(terms):
             return [AnswerAllocation(event.token, flaw)]
         self.known[name] = AllocationKept(terms=terms)
-        self._live[name] = _Live(token=event.token)
+        self._live[name] = _Live(token=event.token, wanted_at=now)
         self._due.set_earlier("look", now + LOOK_S)
         return [self._note(name, "added", now), *self._try(name)]
 
