@@ -163,6 +163,8 @@ print(os.environ['SLURM_JOB_ID'], f'{sys.argv[1]}')
 def test_in_a_shared_folder_output_is_written_as_the_script_runs(
     tmp_path: Path,
 ) -> None:
+    tmp_path = tmp_path / "a {x} b'c"  # Such names are there, and must not be read.
+    tmp_path.mkdir()
     env = {"USER": "ann", SHARED_VARIABLE: f"other=/nfs:work={tmp_path}"}
     text = "#!/bin/sh\n#SBATCH -o out/%A_%a.txt -a 1-2\npwd; echo e >&2\n"
 
@@ -173,6 +175,21 @@ def test_in_a_shared_folder_output_is_written_as_the_script_runs(
     assert "workdir" not in spec
     assert told == [f"output: {tmp_path}/out/12_{n}.txt\n" for n in (1, 2)]
     assert (tmp_path / "out" / "12_2.txt").read_text() == f"{tmp_path}\ne\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "ram"),
+    [
+        (["--mem=16GB"], "16GB"),
+        (["--mem", "500"], "500MB"),
+        (["--mem-per-cpu=2G", "-c4"], "8GB"),
+        (["--mem-per-gpu=1024", "-G", "2"], "2GB"),
+    ],
+)
+def test_memory_is_of_a_node(tmp_path: Path, words: list[str], ram: str) -> None:
+    spec = spec_of(taken(tmp_path, "#!/bin/sh\n", *words))
+
+    assert spec["resources"]["ram"] == ram
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from shoal.cli.slurm.options import (
     Option,
     gres,
     header_options,
+    memory,
     options_in,
     read_option,
 )
@@ -250,12 +251,9 @@ def _sized(asked: _Asked) -> tuple[int, int]:
     for option, times in (("mem-per-cpu", cpus), ("mem-per-gpu", gpus)):
         if option in asked.said:
             place, _, value = asked.said[option]
-            number, unit = re.fullmatch(r"(\d*)(.*)", value).groups()  # type: ignore[union-attr]
-            if not number or unit.upper() not in ("", "K", "M", "G", "T"):
-                raise UsageError(
-                    f"{place}: '{value}' is no amount of memory", hint="4G"
-                )
-            flags["ram"] = f"{int(number) * times}{unit.upper() or 'M'}"
+            amount = memory(place, value)
+            number = amount.rstrip("KMGTB")
+            flags["ram"] = f"{int(number) * times}{amount[len(number) :]}"
     if nodes > 1:
         flags["nodes"], flags["distinct_nodes"] = nodes, True
         told = "runs on each of its nodes; on one of them: `srun -N1 -n1`"

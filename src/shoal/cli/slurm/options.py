@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _GPUS: Final = re.compile(r"gpu(?::([A-Za-z][\w.-]*))?(?::(\d+))?")
-_SIZE: Final = re.compile(r"\d+[KMGTkmgt]?")
+_SIZE: Final = re.compile(r"\d+([KMGTkmgt][Bb]?)?")
 _CLOCK: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -135,7 +135,7 @@ def gres(place: str, value: str) -> str:
 
 def memory(place: str, value: str) -> str:
     """Parse an amount of memory; a bare number is in MB."""
-    if not _SIZE.fullmatch(value) or not value.strip("0KMGTkmgt"):
+    if not _SIZE.fullmatch(value) or not value.strip("0KMGTBkmgtb"):
         raise UsageError(
             f"{place}: '{value}' is no amount of memory",
             because="all the memory of a node (0) cannot be asked for here"
