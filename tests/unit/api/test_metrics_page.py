@@ -119,7 +119,7 @@ def test_names_and_labels_stay_what_they_were(monkeypatch: pytest.MonkeyPatch) -
     node = SimpleNamespace(
         id="n0",
         membership=SimpleNamespace(shoal="reef"),
-        peer=SimpleNamespace(scheduler=scheduler),
+        peer=SimpleNamespace(scheduler=scheduler, gossip=None, find=lambda _: None),
         tasks=[],
         forwarded_calls=SimpleNamespace(open=0),
     )
