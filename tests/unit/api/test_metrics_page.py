@@ -87,8 +87,11 @@ process_max_resident_bytes
 shoal_api_calls_open
 shoal_clock_s
 shoal_generation
+shoal_gossip_neighbours{overlay="random"}
 shoal_jobs{state="active"}
 shoal_link_events_total{what="a \\"b\\"\\\\"}
+shoal_load_messages_total
+shoal_load_news_total
 shoal_node_info{node="n0",shoal="reef",version="1.2"}
 shoal_oldest_job_s
 shoal_resource_free{resource="cpu"}
@@ -119,7 +122,11 @@ def test_names_and_labels_stay_what_they_were(monkeypatch: pytest.MonkeyPatch) -
     node = SimpleNamespace(
         id="n0",
         membership=SimpleNamespace(shoal="reef"),
-        peer=SimpleNamespace(scheduler=scheduler, gossip=None, find=lambda _: None),
+        peer=SimpleNamespace(
+            scheduler=scheduler,
+            gossip=SimpleNamespace(news=1, sent=2),
+            find=lambda _: SimpleNamespace(overlay="random", chosen=None),
+        ),
         tasks=[],
         forwarded_calls=SimpleNamespace(open=0),
     )
