@@ -96,7 +96,7 @@ class RealSlurm:
         for name in ("state", "spool"):
             (self.folder / name).mkdir()
         self._munge()
-        ctld, *ports = _free_ports(NODES + 1)
+        ctld, *ports = free_ports(NODES + 1)
         names = [f"v{number}" for number in range(NODES)]
         nodes = "\n".join(
             NODE.format(name=name, host=HOST, port=port, cpus=CPUS, memory=MEMORY_MB)
@@ -198,7 +198,7 @@ def real_slurm(folder: Path) -> Iterator[RealSlurm]:
         slurm.stop()
 
 
-def _free_ports(count: int) -> Sequence[int]:
+def free_ports(count: int) -> Sequence[int]:
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in found:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.integration.cli_home import CliHome, homes
 from tests.integration.live_shoal import eventually, promised
-from tests.integration.real_slurm import RealSlurm, missing, real_slurm
+from tests.integration.real_slurm import RealSlurm, free_ports, missing, real_slurm
 
 pytestmark = [
     pytest.mark.integration,
@@ -87,7 +87,9 @@ def test_an_idle_slurm_runs_the_first_task_soon_and_offers_what_it_allocated(
         while not slurm.jobs() or boss.json("show", job)["job"]["state"] != "done":
             leaked |= seen_in_arguments("shoal1-")
             time.sleep(0.2)
-        return float(boss.ok("logs", job).split()[-1]) - asked_at
+        after_s = float(boss.ok("logs", job).split()[-1]) - asked_at
+        print(f"first task after {after_s:.2f} s")  # Seen with `-s`.
+        return after_s
 
     promised(first_task_s, START_S)
 
@@ -122,6 +124,7 @@ def test_the_task_of_a_preempted_worker_goes_on_elsewhere_at_once(
         boss.ok("cancel", long)
         slurm.run("scancel", rival)
         eventually(lambda: not slurm.jobs(), within_s=60.0)
+        print(f"elsewhere after {again_at - asked_at:.2f} s")
         return again_at - asked_at
 
     promised(elsewhere_s, ELSEWHERE_S)
@@ -158,6 +161,31 @@ def test_terms_that_slurm_refuses_are_told_once_and_paused(
     assert slurm.jobs() == []
     boss.ok("cancel", job)
     boss.ok("alloc", "remove", "bad")
+
+
+def test_a_node_that_comes_back_knows_its_workers(
+    slurm: RealSlurm, tmp_path: Path
+) -> None:
+    """It is killed while its first worker starts, and comes back at its address."""
+    [port] = free_ports(1)
+    begins = ("--port", "0", "--listen", f"127.0.0.1:{port}", "--no-worker")
+    with homes(tmp_path) as make:
+        home = make("login")
+        home.env["SLURM_CONF"] = slurm.env["SLURM_CONF"]
+        home.up(*begins)
+        home.ok("alloc", "add", "slurm", "--max", "2", "--idle", "6s")
+        job = home.ok("submit", "-q", "--", "sleep", "5").strip()
+        eventually(lambda: len(slurm.jobs()) == 1, within_s=30.0)
+        home.kill()
+        home.up(*begins)
+        home.ok("wait", "-q", job)
+
+        said = home.ok("alloc", "log", "slurm")
+        home.ok("alloc", "remove", "slurm")
+        eventually(lambda: not slurm.jobs(), within_s=60.0)
+
+    assert "pilot 1 has joined" in said
+    assert "pilot 2" not in said
 
 
 def test_the_guide_of_clusters_does_what_it_says(
