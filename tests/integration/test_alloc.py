@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ pytestmark = [
     pytest.mark.soak,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
+
+Record = Callable[[str, object], None]
+"""Keeps a figure for the file that `--junitxml` names."""
 
 START_S = 5.0
 ELSEWHERE_S = 2.0
@@ -75,7 +78,7 @@ def seen_in_arguments(text: str) -> bool:
 
 
 def test_an_idle_slurm_runs_the_first_task_soon_and_offers_what_it_allocated(
-    boss: CliHome, slurm: RealSlurm, lending: None
+    boss: CliHome, slurm: RealSlurm, lending: None, record_property: Record
 ) -> None:
     leaked = False
 
@@ -88,7 +91,7 @@ def test_an_idle_slurm_runs_the_first_task_soon_and_offers_what_it_allocated(
             leaked |= seen_in_arguments("shoal1-")
             time.sleep(0.2)
         after_s = float(boss.ok("logs", job).split()[-1]) - asked_at
-        print(f"first task after {after_s:.2f} s")  # Seen with `-s`.
+        record_property("first task after s", round(after_s, 2))
         return after_s
 
     promised(first_task_s, START_S)
@@ -102,7 +105,7 @@ def test_an_idle_slurm_runs_the_first_task_soon_and_offers_what_it_allocated(
 
 
 def test_the_task_of_a_preempted_worker_goes_on_elsewhere_at_once(
-    boss: CliHome, slurm: RealSlurm, lending: None
+    boss: CliHome, slurm: RealSlurm, lending: None, record_property: Record
 ) -> None:
     def elsewhere_s() -> float:
         long, short = (
@@ -124,7 +127,7 @@ def test_the_task_of_a_preempted_worker_goes_on_elsewhere_at_once(
         boss.ok("cancel", long)
         slurm.run("scancel", rival)
         eventually(lambda: not slurm.jobs(), within_s=60.0)
-        print(f"elsewhere after {again_at - asked_at:.2f} s")
+        record_property("elsewhere after s", round(again_at - asked_at, 2))
         return again_at - asked_at
 
     promised(elsewhere_s, ELSEWHERE_S)
