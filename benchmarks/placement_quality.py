@@ -405,7 +405,8 @@ def claims(
 def _crash_claims(crashes: list[CellResult]) -> list[str]:
     found = behind(crashes)
     scenarios = {(one.point["fabric"], one.point["mix"]) for one in crashes}
-    said = [f"- **With crashes** ({len(scenarios)} scenarios, several seeds):"]
+    seeds = len({one.point["seed"] for one in crashes})
+    said = [f"- **With crashes** ({len(scenarios)} scenarios, {seeds} seeds each):"]
     for metric, words in METRICS.items():
         nearest = paired_ratios(crashes, "compact", metric)[0]
         much = [one for one in found if one.metric == metric and one.ratio > MUCH]
