@@ -78,7 +78,7 @@ def seen_in_arguments(text: str) -> bool:
 
 
 def test_an_idle_slurm_runs_the_first_task_soon_and_offers_what_it_allocated(
-    boss: CliHome, slurm: RealSlurm, lending: None, record_property: Record
+    boss: CliHome, slurm: RealSlurm, lending: None, record_testsuite_property: Record
 ) -> None:
     leaked = False
 
@@ -91,7 +91,7 @@ def test_an_idle_slurm_runs_the_first_task_soon_and_offers_what_it_allocated(
             leaked |= seen_in_arguments("shoal1-")
             time.sleep(0.2)
         after_s = float(boss.ok("logs", job).split()[-1]) - asked_at
-        record_property("first task after s", round(after_s, 2))
+        record_testsuite_property("first task after s", round(after_s, 2))
         return after_s
 
     promised(first_task_s, START_S)
@@ -105,7 +105,7 @@ def test_an_idle_slurm_runs_the_first_task_soon_and_offers_what_it_allocated(
 
 
 def test_the_task_of_a_preempted_worker_goes_on_elsewhere_at_once(
-    boss: CliHome, slurm: RealSlurm, lending: None, record_property: Record
+    boss: CliHome, slurm: RealSlurm, lending: None, record_testsuite_property: Record
 ) -> None:
     def elsewhere_s() -> float:
         long, short = (
@@ -127,7 +127,7 @@ def test_the_task_of_a_preempted_worker_goes_on_elsewhere_at_once(
         boss.ok("cancel", long)
         slurm.run("scancel", rival)
         eventually(lambda: not slurm.jobs(), within_s=60.0)
-        record_property("elsewhere after s", round(again_at - asked_at, 2))
+        record_testsuite_property("elsewhere after s", round(again_at - asked_at, 2))
         return again_at - asked_at
 
     promised(elsewhere_s, ELSEWHERE_S)
