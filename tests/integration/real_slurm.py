@@ -11,6 +11,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -160,6 +161,18 @@ class RealSlurm:
                 continue
             process.kill()
             process.wait()
+        for pid in self._left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _left(self) -> list[int]:
+        """Return processes of this Slurm that outlive it: keepers of its jobs."""
+        mark, found = f"SLURM_CONF={self.folder}/".encode(), list[int]()
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if mark in path.read_bytes() and int(path.parent.name) != os.getpid():
+                    found.append(int(path.parent.name))
+        return found
 
     def _spawn(self, name: str, *argv: str) -> None:
         log = self.folder / f"{name}-{len(self._processes)}.out"
