@@ -132,7 +132,7 @@ sim-soak: setup ## Simulate SEEDS=3000 worlds with faults, and check every promi
 	@$(BIN)/python -m shoal.sim.soak --seeds $(SEEDS)
 
 sim-bugs: setup ## Plant known bugs one by one; the simulator must find each.
-	@$(BIN)/python tests/sim/planted.py --record
+	@$(BIN)/python -m tests.sim.planted --record
 
 sim-showcase: setup ## Simulate eight competing schedulers, and ten thousand listeners.
 	@$(BIN)/python -m shoal.sim.showcase

@@ -26,11 +26,23 @@ pytestmark = pytest.mark.integration
 
 UNKNOWN = "no job 'nope'"
 TWICE = "could be 2 jobs"
+NO_ALLOCATION = "there is no allocation 'nope'"
 NOWHERE = "is not a host and a port"
 
 MISTAKES: dict[str, list[tuple[str, int, str]]] = {
     # By command: what follows it, the exit code, and words of the message.
     "accept": [("--flagg", 2, "No such option")],
+    "alloc add": [
+        ("lsf --max 2", 2, "'lsf' is no engine"),
+        ("slurm --max 0", 2, "x>=1"),
+        ("slurm --time-limit soon", 2, "write it like 90s"),
+    ],
+    "alloc dry-run": [("lsf", 2, "'lsf' is no engine")],
+    "alloc list": [("much", 2, "unexpected extra argument")],
+    "alloc log": [("nope", 102, NO_ALLOCATION)],
+    "alloc pause": [("nope", 102, NO_ALLOCATION)],
+    "alloc remove": [("nope", 102, NO_ALLOCATION)],
+    "alloc resume": [("nope", 102, NO_ALLOCATION)],
     "audit": [("--since soon", 2, "write it like"), ("-n -1", 2, "x>=0")],
     "cancel": [
         ("nope", 102, UNKNOWN),
@@ -134,6 +146,23 @@ MISTAKES: dict[str, list[tuple[str, int, str]]] = {
         ("--vary seed", 2, "does not say what to vary"),
     ],
     "sim traces": [("nowhere.csv", 2, "no such file"), (".", 2, "Is a directory")],
+    "slurm ended": [("x", 2, "not a valid integer")],
+    "slurm install": [("", 2, "Missing argument 'DIR'")],
+    "slurm sbatch": [
+        ("", 2, "does not say what runs it"),
+        ("nope.sh", 2, "cannot read nope.sh"),
+        ("--gpuz 3 x.sh", 2, "did you mean '--gpus'?"),
+    ],
+    "slurm scancel": [
+        ("", 2, "no job was named"),
+        ("999", 102, "there is no batch job 999"),
+    ],
+    "slurm sinfo": [("--bogus", 2, "--bogus is not supported")],
+    "slurm squeue": [
+        ("-t SOON", 2, "no state of a job"),
+        ("-j x", 2, "'x' is no job"),
+        ("--bogus", 2, "--bogus is not supported"),
+    ],
     "submit": [
         ("--policy balancd -- true", 2, "did you mean 'balanced'?"),
         ("--driver proces -- true", 2, "did you mean 'process'?"),

@@ -30,7 +30,7 @@ def test_an_empty_scenario_is_a_scenario() -> None:
 
     assert len(fabric.hosts) == 32
     assert settings.jobs == 200
-    assert settings.policies == ("nearest",)
+    assert settings.policies == ("compact",)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

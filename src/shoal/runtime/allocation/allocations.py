@@ -104,7 +104,7 @@ class Allocations:
         names = ", ".join(each.terms.name for each in self.known)
         raise NotFoundError(
             f"there is no allocation '{name}'",
-            because=f"there are {names}" if names else "there are none",
+            because=f"those there are: {names}" if names else "there are none",
             hint="`shoal alloc list` shows them",
         )
 
@@ -232,7 +232,7 @@ class Allocations:
         if engine is None:
             raise UsageError(
                 f"'{terms.engine}' is no engine",
-                because=f"there are {', '.join(self.engines)}",
+                because=f"engines: {', '.join(self.engines)}",
                 hint="write it like `shoal alloc add slurm -- -p PARTITION`",
             )
         return engine
