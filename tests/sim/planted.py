@@ -3,10 +3,8 @@
 Each replaces one small method from outside, so that no trace of it is in the code
 itself. Every bug must be found within SEEDS_MAX seeds that are clean without it.
 
-Run: python -m tests.sim.planted [--record]
-
-What changes histories may move a bug to other seeds. The tests then search, which
-takes long, until `--record` has written down the new ones.
+What changes histories may move a bug to other seeds. The tests then search, which takes
+long, until `python -m tests.sim.planted --record` has written down the new ones.
 """
 
 import json

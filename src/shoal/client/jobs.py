@@ -59,7 +59,13 @@ class Job:
 
     def _repr_html_(self) -> str:
         """Show the job and its tasks as a table in a notebook, the best first."""
-        from shoal.api.results import TASKS_MAX, results  # noqa: PLC0415 - Rarely used.
+        from shoal.api.results import (  # noqa: PLC0415 - Rarely used.
+            STEP,
+            TASKS_MAX,
+            best_first,
+            measured,
+            results,
+        )
 
         try:
             with self._dial() as client:
@@ -67,8 +73,10 @@ class Job:
         except ShoalError as error:
             return table(f"Job {self.id}", [("unknown", error)])
         found = results(job)
-        names = dict.fromkeys(name for each in found for name in each.metrics)
-        shown = list(names)[:METRICS_SHOWN]
+        names = measured(found, best_first(job))
+        if any(STEP in each.metrics for each in found):
+            names.append(STEP)
+        shown = names[:METRICS_SHOWN]
         rows: list[tuple[object, ...]] = [
             (
                 each.task,
