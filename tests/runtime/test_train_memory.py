@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -97,15 +98,20 @@ for each in json.loads(sys.argv[1]):
 """
 
 
-def test_what_is_assessed_for_a_gpu_is_what_torch_counts(tmp_path: Path) -> None:
-    cases: list[dict[str, int | str]] = [
-        {"width": 64, "layers": 2, "batch": 16, "context": 64},
-        {"width": 128, "layers": 4, "batch": 64, "context": 128},
-        {"width": 256, "layers": 8, "batch": 2, "context": 128},
-        {"width": 512, "layers": 8, "batch": 1, "context": 16, "optimizer": "sgd"},
-        {"width": 384, "layers": 6, "batch": 2, "context": 32, "optimizer": "momentum"},
-    ]
+GPT_SIZES: tuple[dict[str, int | str], ...] = (
+    *MORE_SIZES,
+    {"width": 128, "layers": 4, "batch": 64, "context": 128},
+)
 
+
+@pytest.mark.parametrize(
+    "cases",
+    [MORE_SIZES[0:3:2], pytest.param(GPT_SIZES, marks=pytest.mark.soak)],
+    ids=["few", "all"],
+)
+def test_what_is_assessed_for_a_gpu_is_what_torch_counts(
+    tmp_path: Path, cases: Sequence[dict[str, int | str]]
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c", TRACKED, json.dumps(cases)],
         cwd=tmp_path,
@@ -190,13 +196,22 @@ for each in json.loads(sys.argv[1]):
 """
 
 
-def test_what_is_assessed_for_a_resnet_is_what_torch_counts(tmp_path: Path) -> None:
-    cases = [
-        ("resnet18", "synthetic", 8, 1, 0, "sgd", 0.0),  # mostly weights
-        ("resnet18", "cifar10", 2, 1, 0, "sgd", 1e-4),
-        ("resnet18", "synthetic", 64, 2, 0, "adamw", 0.0),
-        ("resnet50", "synthetic-imagenet", 8, 2, 96, "sgd", 1e-4),  # and activations
-    ]
+RESNET_CASES = (
+    ("resnet18", "synthetic", 8, 1, 0, "sgd", 0.0),  # mostly weights
+    ("resnet18", "cifar10", 2, 1, 0, "sgd", 1e-4),
+    ("resnet18", "synthetic", 64, 2, 0, "adamw", 0.0),
+    ("resnet50", "synthetic-imagenet", 8, 2, 96, "sgd", 1e-4),  # and activations
+)
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [RESNET_CASES[0:3:2], pytest.param(RESNET_CASES, marks=pytest.mark.soak)],
+    ids=["few", "all"],
+)
+def test_what_is_assessed_for_a_resnet_is_what_torch_counts(
+    tmp_path: Path, cases: Sequence[tuple[str, str, int, int, int, str, float]]
+) -> None:
     told = [
         {
             "blocks": BLOCKS[network],

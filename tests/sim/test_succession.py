@@ -9,7 +9,7 @@ from shoal.sim.succession.forward_trial import draw_forward_script
 from shoal.sim.succession.script import FIRST
 from shoal.sim.succession.trial import KeptTrial
 
-SEEDS = 40
+SEEDS = 25
 
 
 def test_kept_jobs_keep_their_promises_and_many_are_taken_up() -> None:

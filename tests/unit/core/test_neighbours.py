@@ -189,7 +189,7 @@ def test_one_neighbour_that_never_answers_does_not_keep_us_from_the_others() -> 
 def test_a_node_with_links_enough_dials_its_gates_and_one_known_member_a_minute() -> (
     None
 ):
-    earlier = dict.fromkeys(crowd(30), (PLACE,))
+    earlier = dict.fromkeys(crowd(limits.SMALL_SHOAL), (PLACE,))
     ours = Neighbours(US, KnownMembers([f"/x/p2p/{GATE}"], earlier), Random(1))
     ours.handle(NetworkOpened(relays=False), 0.0)
     link(ours, *(NodeId(f"linked{n}") for n in range(limits.LINKS_WANTED)))
@@ -200,3 +200,14 @@ def test_a_node_with_links_enough_dials_its_gates_and_one_known_member_a_minute(
     assert reached[0] == GATE
     assert len(reached) == 2
     assert reached[1] in earlier
+
+
+def test_in_a_small_shoal_a_node_dials_all_that_it_knows() -> None:
+    earlier = dict.fromkeys(crowd(limits.SMALL_SHOAL - limits.LINKS_WANTED), (PLACE,))
+    ours = Neighbours(US, KnownMembers([], earlier), Random(1))
+    ours.handle(NetworkOpened(relays=False), 0.0)
+    link(ours, *(NodeId(f"linked{n}") for n in range(limits.LINKS_WANTED)))
+
+    effects = ours.handle(DeadlineReached(), limits.ASK_S)
+
+    assert {e.peer for e in effects if isinstance(e, ReachPeer)} == set(earlier)

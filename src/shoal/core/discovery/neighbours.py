@@ -10,9 +10,9 @@ for other members, and links to those until it has `LINKS_WANTED`:
 - `Announcement` -> the scheduler that announces can be dialled from now on.
 
 While it has fewer than `LINKS_FEW` links it tries all known members, and asks a few
-neighbours, every `KNOCK_S`; otherwise every `ASK_S`. A small shoal is fully linked. A
-node with `LINKS_WANTED` tries only its gates and one known member, by chance: links
-cost, but two halves of a shoal that was cut must find each other again.
+neighbours, every `KNOCK_S`; otherwise every `ASK_S`. A small shoal is fully linked. In a
+larger one, a node with `LINKS_WANTED` tries only its gates and one known member, by
+chance: links cost, but two halves of a shoal that was cut must find each other again.
 
 The host keeps the members that were met (`KeepMembers`); all else is forgotten in a
 crash. Bounded are the gates and the members known, and the links that it opens itself.
@@ -61,6 +61,9 @@ ASK_S: Final = 60.0
 LINKS_FEW: Final = 3
 LINKS_WANTED: Final = 16
 """Links that a node opens itself; peers may open more to it."""
+
+SMALL_SHOAL: Final = 64
+"""A node that knows no more members than these tries to link to all of them."""
 
 PEERS_WANTED: Final = 16
 GATES_MAX: Final = 64
@@ -159,7 +162,8 @@ class Neighbours:
         """
         effects: list[Effect] = []
         unlinked = [each for each in self.known if each[0] not in self._linked]
-        if not self._wants_more():
+        is_large = len(self._linked) + len(unlinked) > SMALL_SHOAL
+        if is_large and not self._wants_more():
             gates = self.known.gates
             others = [each for each in unlinked if each[0] not in gates]
             one = [self._rng.choice(others)] if others else []
