@@ -10,8 +10,8 @@ for other members, and links to those until it has `LINKS_WANTED`:
 - `Announcement` -> the scheduler that announces can be dialled from now on.
 
 While it has fewer than `LINKS_FEW` links it tries all known members, and asks a few
-neighbours, every `KNOCK_S`; otherwise every `ASK_S`. A small shoal is fully linked. In a
-larger one, a node with `LINKS_WANTED` tries only its gates and one known member, by
+neighbours, every `KNOCK_S`; otherwise every `ASK_S`. A small shoal is fully linked. In
+a larger one, a node with `LINKS_WANTED` tries only its gates and one known member, by
 chance: links cost, but two halves of a shoal that was cut must find each other again.
 
 The host keeps the members that were met (`KeepMembers`); all else is forgotten in a
