@@ -20,7 +20,7 @@ from shoal.protocol.messages import Outcome
 pytestmark = pytest.mark.integration
 
 BURN = "while :; do :; done # {}"
-STAYS = "trap : TERM; while :; do sleep 0.1; done # {}"
+STAYS = "trap : TERM; echo up; while :; do sleep 0.1; done # {}"
 OWNERS = "while True: pass"
 WINDOW_S = 1.0
 TICKS_S = os.sysconf("SC_CLK_TCK")
@@ -136,8 +136,9 @@ def test_a_task_that_has_to_end_gets_the_cpu_time_for_it(
     one = msgspec.structs.replace(shell(STAYS.format(tmp_path)), foreign=True)
 
     async def act(driver: ProcessDriver) -> None:
-        running = asyncio.create_task(driver.run(one, Watched()))
-        await asyncio.to_thread(eventually, lambda: _called(str(tmp_path)) > 0)
+        watched = Watched()
+        running = asyncio.create_task(driver.run(one, watched))
+        await asyncio.to_thread(eventually, lambda: "up" in watched.text())
         task = _called(str(tmp_path))
         assert os.sched_getscheduler(task) == os.SCHED_IDLE
         driver.stop(one.attempt, 30.0)
