@@ -33,14 +33,15 @@ from shoal.core.events import Event, JobSubmitted
 from shoal.core.leasing.owner_rules import OwnerRules
 from shoal.core.lending.events import EndNode
 from shoal.core.peer import Peer
-from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
-from shoal.model.job import ENDS, Group, Job, Retry, Task
-from shoal.model.resources import Capacity, Profile
+from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
+from shoal.model.job import ENDS, Job
+from shoal.model.resources import Capacity
 from shoal.protocol.messages import Role
 from shoal.sim.agenda import Agenda
 from shoal.sim.allocation.cluster import ClusterJob, ClusterPlan, SimCluster
 from shoal.sim.checkers.violations import Violation, Violations
 from shoal.sim.faults.schedule import Burst
+from shoal.sim.lending.timed_traffic import GRACE_S, HEAL_S, draw_array, draw_bursts
 from shoal.sim.node import trust
 from shoal.sim.node.assembly import assemble_peer
 from shoal.sim.node.driver import Behaviour, SimProcess
@@ -53,11 +54,9 @@ ASKS, LACKS, FOREIGN = NodeId("s0"), NodeId("s1"), NodeId("s2")
 NAME: Final = "slurm"
 DRIFT: Final = 0.004
 SUBMIT_S: Final = (1.0, 250.0)
-HEAL_S: Final = 320.0
+LENGTHS_S: Final = (3.0, 20.0, 60.0)  # for some no pilot lives so long
 END_S: Final = 2_400.0
 LOOK_S: Final = 1.0
-GRACE_S: Final = 1.0
-START_S: Final = 10.0  # what a process may take beside its work, at most
 STALE_S: Final = 75.0
 """Until then a scheduler may believe that another one lacks workers."""
 
@@ -105,46 +104,14 @@ def draw_allocation_script(seed: int) -> AllocationScript:
     behaviours: dict[TaskId, Behaviour] = {}
     for number in range(rng.randint(2, 6)):
         node = rng.choice((ASKS, ASKS, LACKS, FOREIGN))
-        job = _job(rng, JobId(f"j{number}"), node, behaviours)
+        owner = STRANGER if node == FOREIGN else OWNER
+        job = draw_array(rng, JobId(f"j{number}"), owner, LENGTHS_S, behaviours)
         jobs.append((rng.uniform(*SUBMIT_S), node, job))
-    bursts: list[tuple[float, float, Burst]] = []
-    for _ in range(rng.randint(0, 2)):
-        begin_s = rng.uniform(0.0, HEAL_S - 30.0)
-        lossy = Burst(rng.uniform(0.0, 0.2), rng.uniform(0.0, 0.3), 0.0, 0.0)
-        bursts.append((begin_s, begin_s + rng.uniform(1.0, 30.0), lossy))
+    bursts = draw_bursts(rng)
     crashes = tuple(rng.uniform(5.0, HEAL_S - 30.0) for _ in range(rng.randint(0, 2)))
     pilot_cpu = rng.choice((1_000, 4_000))
-    parts = (terms, plan, pilot_cpu, tuple(jobs), behaviours, tuple(bursts), crashes)
+    parts = (terms, plan, pilot_cpu, tuple(jobs), behaviours, bursts, crashes)
     return AllocationScript(*parts)
-
-
-def _job(
-    rng: Random, id_: JobId, node: NodeId, behaviours: dict[TaskId, Behaviour]
-) -> Job:
-    """Draw an array; some tell how long they take, for some no pilot lives so long."""
-    group = GroupId(f"{id_}.main")
-    longest_s = rng.choice((3.0, 20.0, 60.0))
-    limit_s = longest_s + START_S if rng.random() < 0.7 else None
-    profile = Profile(cpu_milli=1_000)
-    if limit_s is not None:
-        profile = msgspec.structs.replace(profile, longest_s=int(limit_s + GRACE_S))
-    tasks = tuple(
-        Task(
-            id=TaskId(f"{group}.{n}"),
-            job=id_,
-            group=group,
-            index=n,
-            profiles=(profile,),
-            time_limit_s=limit_s,
-            grace_s=GRACE_S,
-        )
-        for n in range(rng.randint(1, 25))
-    )
-    for task in tasks:
-        behaviours[task.id] = Behaviour(run_s=rng.uniform(0.2, 0.9) * longest_s)
-    owner = STRANGER if node == FOREIGN else OWNER
-    groups = (Group(id=group, tasks=tasks),)
-    return Job(id=id_, owner=owner, groups=groups, retry=Retry(max=0))
 
 
 @final

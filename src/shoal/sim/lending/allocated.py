@@ -23,13 +23,14 @@ from shoal.core.events import DrainRequested, JobSubmitted
 from shoal.core.lending.events import EndNode
 from shoal.core.lending.lifetime import LAST_S, LOOK_S, Lifetime
 from shoal.core.peer import Peer
-from shoal.model.ids import GroupId, JobId, NodeId, OwnerId, TaskId
-from shoal.model.job import Group, Job, Retry, Task
-from shoal.model.resources import Capacity, Profile
+from shoal.model.ids import JobId, NodeId, OwnerId, TaskId
+from shoal.model.job import Job
+from shoal.model.resources import Capacity
 from shoal.protocol.messages import Role
 from shoal.sim.agenda import Agenda
 from shoal.sim.checkers.violations import Violation, Violations
 from shoal.sim.faults.schedule import Burst
+from shoal.sim.lending.timed_traffic import GRACE_S, draw_array, draw_bursts
 from shoal.sim.node import trust
 from shoal.sim.node.assembly import assemble_peer
 from shoal.sim.node.driver import Behaviour, SimProcess
@@ -40,13 +41,11 @@ OWNER: Final = OwnerId("ann")
 SCHEDULERS: Final = (NodeId("s0"), NodeId("s1"))
 DRIFT: Final = 0.004
 SUBMIT_S: Final = (1.0, 200.0)
+LENGTHS_S: Final = (5.0, 20.0, 60.0, 180.0)
 COME_S: Final = (0.5, 300.0)
 TIME_LIMIT_S: Final = (12.0, 240.0)
 IDLE_S: Final = (5.0, 60.0)
-HEAL_S: Final = 320.0
 END_S: Final = 2_400.0
-GRACE_S: Final = 1.0
-START_S: Final = 10.0  # what a process may take beside its work, at most
 GONE_S: Final = 2 * LOOK_S + 5.0
 """How long after its end a worker may still be there."""
 
@@ -75,14 +74,10 @@ def draw_allocated_script(seed: int) -> AllocatedScript:
     jobs: list[tuple[float, NodeId, Job]] = []
     behaviours: dict[TaskId, Behaviour] = {}
     for number in range(rng.randint(2, 6)):
-        job = _job(rng, JobId(f"j{number}"), behaviours)
+        job = draw_array(rng, JobId(f"j{number}"), OWNER, LENGTHS_S, behaviours)
         jobs.append((rng.uniform(*SUBMIT_S), rng.choice(SCHEDULERS), job))
-    bursts: list[tuple[float, float, Burst]] = []
-    for _ in range(rng.randint(0, 2)):
-        begin_s = rng.uniform(0.0, HEAL_S - 30.0)
-        lossy = Burst(rng.uniform(0.0, 0.2), rng.uniform(0.0, 0.3), 0.0, 0.0)
-        bursts.append((begin_s, begin_s + rng.uniform(1.0, 30.0), lossy))
-    return AllocatedScript(tuple(workers), tuple(jobs), behaviours, tuple(bursts))
+    bursts = draw_bursts(rng)
+    return AllocatedScript(tuple(workers), tuple(jobs), behaviours, bursts)
 
 
 def _node(rng: Random, id_: NodeId, roles: tuple[Role, ...], cpu: int) -> NodeSpec:
@@ -94,32 +89,6 @@ def _node(rng: Random, id_: NodeId, roles: tuple[Role, ...], cpu: int) -> NodeSp
         capacity=Capacity(cpu_milli=cpu) if "worker" in roles else None,
         clock_rate=1.0 + rng.uniform(-DRIFT, DRIFT),
     )
-
-
-def _job(rng: Random, id_: JobId, behaviours: dict[TaskId, Behaviour]) -> Job:
-    group = GroupId(f"{id_}.main")
-    longest_s = rng.choice((5.0, 20.0, 60.0, 180.0))
-    limit_s = longest_s + START_S if rng.random() < 0.7 else None
-    profile = Profile(cpu_milli=1_000)
-    if limit_s is not None:
-        profile = msgspec.structs.replace(profile, longest_s=int(limit_s + GRACE_S))
-    tasks = tuple(
-        Task(
-            id=TaskId(f"{group}.{n}"),
-            job=id_,
-            group=group,
-            index=n,
-            profiles=(profile,),
-            time_limit_s=limit_s,
-            grace_s=GRACE_S,
-        )
-        for n in range(rng.randint(1, 25))
-    )
-    for task in tasks:
-        run_s = rng.uniform(0.2, 0.9) * longest_s
-        behaviours[task.id] = Behaviour(run_s=run_s)
-    groups = (Group(id=group, tasks=tasks),)
-    return Job(id=id_, owner=OWNER, groups=groups, retry=Retry(max=0))
 
 
 @final
